@@ -1,0 +1,1 @@
+"""The command line, and the composition root: imports every room lazily, is imported by none."""

@@ -1,0 +1,1 @@
+"""A small controller runtime that knows Kubernetes and nothing of training, queues or GPUs."""

@@ -1,0 +1,1 @@
+"""Starts and stops the parts as processes on one machine, in one state folder."""

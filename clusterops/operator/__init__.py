@@ -1,0 +1,1 @@
+"""Controllers that join core and kube, and the endpoint that running jobs report to."""

@@ -1,0 +1,1 @@
+"""Imported by users' training code: sessions, verified checkpoints, notice of preemption."""

@@ -1,0 +1,1 @@
+"""GPU faults: from a kernel line to the right action."""

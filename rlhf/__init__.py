@@ -1,0 +1,1 @@
+"""RLHF: an ordered, verified reward queue, and PPO on it."""

@@ -1,0 +1,6 @@
+"""Shared by every tier: the folder of test doubles is importable as `support`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
