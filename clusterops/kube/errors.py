@@ -33,7 +33,9 @@ class ApiError(KubeError):
     `details` field (may be empty), `body` is the whole decoded answer.
     """
 
-    def __init__(self, status: int, reason: str, message: str, body: dict[str, Any] | None = None):
+    def __init__(
+        self, status: int, reason: str, message: str, body: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(message or f"HTTP {status} {reason}")
         self.status = status
         self.reason = reason
