@@ -61,6 +61,8 @@ LABEL_RANK = "clusterops.io/rank"
 LABEL_SIMULATED = "clusterops.io/simulated"  # on nodes whose GPUs are simulated
 
 ANNOTATION_USER = "clusterops.io/user"
+# On a node that going down cordoned, so that coming up lets pods back on it and on no other.
+ANNOTATION_DRAINED = "clusterops.io/drained-by"
 
 TAINT_HEALTH = "clusterops.io/health"
 TAINT_PROCESS_RUNTIME = "clusterops.io/process-runtime"
