@@ -1,1 +1,1 @@
-"""Kueue's decisions about the whole cluster, as pure functions on immutable snapshots."""
+"""Kueue's decisions about the cluster, pure: quota tree, order of the queue, flavors, victims, and why."""
