@@ -8,6 +8,7 @@ Everything above speaks this protocol and raw JSON.
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
 
 
 class ResourceType(Protocol):
@@ -23,6 +24,16 @@ class ResourceType(Protocol):
     def kind(self) -> str: ...
     @property
     def namespaced(self) -> bool: ...
+
+
+class Resource(NamedTuple):
+    """A `ResourceType` for the kinds that this package itself reads and writes."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
 
 
 class Response(NamedTuple):
@@ -81,15 +92,24 @@ def resource_path(
     name: str | None = None,
     subresource: str | None = None,
 ) -> str:
-    """The URL path of a collection, an object or a subresource. `namespace=None` = all namespaces."""
+    """The URL path of a collection, an object or a subresource. `namespace=None` = all namespaces.
+
+    Raises ValueError for a name that would lead to another path: empty, "." or "..".
+    """
     root = (
         f"/apis/{resource.group}/{resource.version}"
         if resource.group
         else f"/api/{resource.version}"
     )
-    scope = f"/namespaces/{namespace}" if resource.namespaced and namespace is not None else ""
-    tail = "".join(f"/{part}" for part in (resource.plural, name, subresource) if part is not None)
-    return root + scope + tail
+    scoped = resource.namespaced and namespace is not None
+    parts = [*(("namespaces", namespace) if scoped else ()), resource.plural, name, subresource]
+    return root + "".join(f"/{_segment(part)}" for part in parts if part is not None)
+
+
+def _segment(part: str) -> str:
+    if part in ("", ".", ".."):
+        raise ValueError(f"{part!r} is no name of an object or a namespace")
+    return quote(part, safe=":")
 
 
 JsonObject = dict[str, Any]
