@@ -1,0 +1,172 @@
+"""What can be done about a job: frozen values that print themselves and change nothing.
+
+`decide` returns a list of these; the operator applies them in order and stops at the first that
+fails. Every one may be applied twice, or not at all after a crash: the next decision sees what is
+missing. `needs_certainty` marks those that would do harm when decided on an outdated view; they
+are decided again on objects read from the server at that moment.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from clusterops.core.observed import JobStatus
+
+
+class Action(msgspec.Struct, frozen=True, tag=True):
+    """Base of all actions."""
+
+    needs_certainty: ClassVar[bool] = False
+
+
+# On the job
+
+
+class AddJobFinalizer(Action):
+    """From now on the job's deletion waits until its pods have ended."""
+
+
+class RemoveJobFinalizer(Action):
+    """Nothing of the job is left; its object may go."""
+
+
+class WriteStatus(Action):
+    """Replaces the job's status, if it is still the one that the decision was based on.
+
+    `certain` is False for a write that follows from the absence of something.
+    """
+
+    status: JobStatus
+    certain: bool = True
+
+
+class DeleteJob(Action):
+    """The finished job has outlived its ttlSecondsAfterFinished."""
+
+
+# On its Workload
+
+
+class CreateWorkload(Action):
+    """Puts the job into its queue."""
+
+    body: Mapping[str, Any]
+
+
+class UpdateWorkload(Action):
+    """A merge patch of a Workload without reservation: priority, queue, pod sets, active, boost."""
+
+    why: str
+    patch: Mapping[str, Any]
+
+
+class EvictWorkload(Action):
+    """Sets Evicted=True ourselves; quota stays held until the release."""
+
+    reason: str
+    message: str
+
+
+class CancelEviction(Action):
+    """Sets Evicted=False: whatever the quota was wanted for has gone away, the job goes on."""
+
+    reason: str
+    message: str
+
+
+class SetPodsReady(Action):
+    """Tells the queue that all ranks run."""
+
+
+class ReleaseQuota(Action):
+    """The one status write that gives the quota back. Decided only when no pod is alive.
+
+    `hold` keeps the Workload out of the queue afterwards; `ran_seconds` is added to its past time.
+    """
+
+    needs_certainty: ClassVar[bool] = True
+
+    hold: bool
+    message: str
+    ran_seconds: int = 0
+
+
+class HoldWorkload(Action):
+    """Keeps a waiting Workload out of the queue (OnHold)."""
+
+    message: str
+
+
+class WakeWorkload(Action):
+    """Ends a hold, and undoes a Requeued=False that would keep a reactivated Workload out."""
+
+
+class FinishWorkload(Action):
+    """Sets Finished=True, which frees the quota for good. Decided only when no pod is alive."""
+
+    needs_certainty: ClassVar[bool] = True
+
+    reason: str
+    message: str
+
+
+class RemoveWorkloadFinalizer(Action):
+    """The Workload holds nothing any more; it may be deleted."""
+
+    needs_certainty: ClassVar[bool] = True
+
+
+class DeleteWorkload(Action):
+    """Removes a Workload that can never be admitted again; another takes its place."""
+
+
+# On the pods of an attempt
+
+
+class CreateSecret(Action):
+    """The token and CA with which the attempt's ranks report. The token itself is not in here."""
+
+    attempt: int
+
+
+class CreateService(Action):
+    """The headless Service through which ranks find each other."""
+
+    body: Mapping[str, Any]
+
+
+class CreatePod(Action):
+    """Starts one rank. Decided only while the quota is held and no other attempt is alive."""
+
+    needs_certainty: ClassVar[bool] = True
+
+    rank: int
+    body: Mapping[str, Any]
+
+
+class DeletePod(Action):
+    """TERM now, KILL after `grace_seconds`. 0 forgets the pod of a node that is proven dead."""
+
+    name: str
+    uid: str
+    grace_seconds: int
+    why: str
+
+
+# Time
+
+
+class Wake(Action):
+    """Decide again after this long, even if nothing changes."""
+
+    after_seconds: float
+    why: str
+
+
+def needs_certainty(actions: list[Action]) -> bool:
+    """True when at least one of the actions must be decided on freshly read objects."""
+    return any(
+        action.needs_certainty or (isinstance(action, WriteStatus) and not action.certain)
+        for action in actions
+    )

@@ -1,0 +1,140 @@
+"""How an attempt ended, told from its pods: one exit per rank, one cause for the whole.
+
+A job is a gang: the first rank that fails ends all. Who is to blame is decided by the earliest
+failure, because the ranks that lose their peer fail a moment later for no fault of their own.
+"""
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from clusterops.api.reasons import Cause
+from clusterops.core.observed import Node, Observed, Pod, RankReport, Terminated
+
+EXIT_PORT_TAKEN = 98
+"""A rank's process exits so (EADDRINUSE) when its rendezvous port belongs to somebody else."""
+
+# Reasons with which a kubelet or a controller ends a pod that did nothing wrong.
+_EVICTIONS = frozenset({"Evicted", "Preempting", "NodeShutdown", "Terminated", "Shutdown"})
+_NODE_LOSSES = frozenset({"NodeLost"})
+# Reasons of a pod or container that never began.
+_START_FAILURES = frozenset(
+    {
+        "StartError",
+        "ContainerCannotRun",
+        "CreateContainerError",
+        "CreateContainerConfigError",
+        "RunContainerError",
+        "UnexpectedAdmissionError",
+        "NodeAffinity",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "StartFailed",
+    }
+)
+_CANNOT_START = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ImageInspectError",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "RegistryUnavailable",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+class Ending(NamedTuple):
+    """Why an attempt ends, in words too."""
+
+    cause: Cause
+    message: str
+
+
+def all_succeeded(pods: tuple[Pod, ...], expected: int) -> bool:
+    """True when every rank is there and exited 0."""
+    ranks = {pod.rank for pod in pods if pod.status.phase == "Succeeded"}
+    return len(pods) >= expected and ranks == set(range(expected))
+
+
+def all_finished(reports: tuple[RankReport, ...], expected: int) -> bool:
+    """True when every rank has said that all its work is done."""
+    return {report.rank for report in reports if report.finished} >= set(range(expected))
+
+
+def first_failure(pods: tuple[Pod, ...], nodes: Observed) -> Ending | None:
+    """The cause of the earliest failed rank, None when no rank has failed.
+
+    `nodes` is the view the pods' nodes are looked up in: a rank that fails on a node with a health
+    fault is charged to the node.
+    """
+    failed = [pod for pod in pods if pod.status.phase == "Failed"]
+    if not failed:
+        return None
+    # A rank that could not even start, or was put out, explains the others' failures better than
+    # its own time does: it often carries none.
+    blamed = min(failed, key=lambda pod: (_ended_at(pod), pod.rank))
+    return blame(blamed, nodes.nodes.get(blamed.spec.node_name))
+
+
+def blame(pod: Pod, node: Node | None) -> Ending:
+    """The cause and the sentence for one failed pod."""
+    where = f" on {pod.spec.node_name}" if pod.spec.node_name else ""
+    who = f"rank {pod.rank}{where}"
+    reason = pod.status.reason
+    if node is not None and node.faulty:
+        return Ending(Cause.NODE_FAULT, f"{who} failed and its node has a health fault")
+    if reason in _NODE_LOSSES:
+        return Ending(Cause.NODE_LOST, f"{who}: its node stopped answering")
+    disrupted = pod.condition("DisruptionTarget")
+    if reason in _EVICTIONS or (disrupted is not None and disrupted.true):
+        why = reason or (disrupted.reason if disrupted is not None else "")
+        return Ending(Cause.EVICTED, f"{who} was put out by its node: {why} {pod.status.message}".strip())
+    ended = _failed_container(pod)
+    if ended is None or ended.reason in _START_FAILURES or reason in _START_FAILURES:
+        detail = (ended and (ended.message or ended.reason)) or pod.status.message or reason
+        return Ending(Cause.START_FAILED, f"{who} could not start: {detail or 'no reason given'}")
+    if ended.exit_code == EXIT_PORT_TAKEN:
+        return Ending(Cause.START_FAILED, f"{who}: its rendezvous port was taken")
+    return Ending(Cause.USER_ERROR, f"{who} {_exit_words(ended)}")
+
+
+def cannot_start(pods: tuple[Pod, ...]) -> Ending | None:
+    """A container that is being refused (image, configuration), None when there is none."""
+    for pod in pods:
+        for container in pod.containers:
+            waiting = container.state.waiting
+            if waiting is not None and waiting.reason in _CANNOT_START:
+                detail = f"{waiting.reason}: {waiting.message}".rstrip(": ")
+                return Ending(Cause.START_FAILED, f"rank {pod.rank} could not start: {detail}")
+    return None
+
+
+def missing_ranks(pods: tuple[Pod, ...], expected: int) -> list[int]:
+    """Ranks that have no pod."""
+    present = {pod.rank for pod in pods}
+    return [rank for rank in range(expected) if rank not in present]
+
+
+def _failed_container(pod: Pod) -> Terminated | None:
+    """The first container that ended with anything but 0."""
+    ended = [container.state.terminated for container in pod.containers]
+    failed = [end for end in ended if end is not None and end.exit_code != 0]
+    return min(failed, key=lambda end: end.finished_at or _END_OF_TIME, default=None)
+
+
+def _ended_at(pod: Pod) -> datetime:
+    ended = _failed_container(pod)
+    return datetime.min.replace(tzinfo=UTC) if ended is None else ended.finished_at or _END_OF_TIME
+
+
+def _exit_words(ended: Terminated) -> str:
+    if ended.reason == "OOMKilled":
+        return "ran out of memory (OOMKilled)"
+    detail = f": {ended.message.strip()}" if ended.message.strip() else ""
+    if ended.exit_code > 128:
+        return f"was ended by signal {ended.exit_code - 128}{detail}"
+    return f"exited with code {ended.exit_code}{detail}"

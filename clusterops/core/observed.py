@@ -1,0 +1,532 @@
+"""What a decision about one job may know, as frozen values projected from the API.
+
+Each struct names only the fields that are read; decoding skips the rest. Names on the wire are
+camelCase, times are aware datetimes in UTC. `Observed` gathers one moment's view of everything that
+concerns one job; `decide` gets it together with the job and the time.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from clusterops.api import names
+from clusterops.api.reasons import Cause, Phase, WaitReason
+
+
+class Wire(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of the projections: immutable, camelCase on the wire."""
+
+
+class Owner(Wire):
+    """One entry of ownerReferences."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Metadata(Wire):
+    """The part of an object's metadata that decisions read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: tuple[str, ...] | None = None
+    owner_references: tuple[Owner, ...] | None = None
+
+    @property
+    def deleting(self) -> bool:
+        """True once a deletion has been asked for."""
+        return self.deletion_timestamp is not None
+
+    @property
+    def owner_uid(self) -> str:
+        """The uid of the controlling owner; empty when there is none."""
+        owners = self.owner_references or ()
+        return next((owner.uid for owner in owners if owner.controller), "")
+
+    def label(self, key: str) -> str:
+        """The value of a label, empty when absent."""
+        return (self.labels or {}).get(key, "")
+
+    def annotation(self, key: str) -> str:
+        """The value of an annotation, empty when absent."""
+        return (self.annotations or {}).get(key, "")
+
+
+class Condition(Wire):
+    """A standard condition."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int | None = None
+
+    @property
+    def true(self) -> bool:
+        return self.status == "True"
+
+
+# The job
+
+
+class Checkpoint(Wire):
+    """Where a job saves and how long it may take over it."""
+
+    directory: str | None = None
+    grace_period_seconds: int = 120
+
+
+class JobSpec(Wire):
+    """What the user wants; the API server has validated it."""
+
+    queue_name: str
+    template: dict[str, Any]
+    priority_class_name: str | None = None
+    replicas: int = 1
+    min_replicas: int | None = None
+    processes_per_pod: int = 1
+    checkpoint: Checkpoint = Checkpoint()
+    backoff_limit: int = 3
+    active_deadline_seconds: int | None = None
+    suspend: bool = False
+    stop: Literal["Checkpoint", "Now"] | None = None
+    ttl_seconds_after_finished: int | None = None
+
+
+class Progress(Wire, omit_defaults=True):
+    """How far the training is. `step` is the smallest any rank reported, `durable_step` the newest saved."""
+
+    step: int | None = None
+    total_steps: int | None = None
+    durable_step: int | None = None
+    steps_per_second: float | None = None
+    updated_at: datetime | None = None
+
+
+class Attempt(Wire, omit_defaults=True):
+    """One admission of the job. A `cause` without `ended_at` says why it is being ended."""
+
+    number: int
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    cause: Cause | None = None
+    message: str | None = None
+    nodes: tuple[str, ...] | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    durable_step: int | None = None
+    lost_steps: int | None = None
+    lost_gpu_seconds: float | None = None
+
+
+class Counts(Wire):
+    """Sums over the whole life of the job."""
+
+    attempts: int = 0
+    preemptions: int = 0
+    faults: int = 0
+    user_errors: int = 0
+    lost_steps: int = 0
+    lost_gpu_seconds: float = 0.0
+
+
+class JobStatus(Wire):
+    """Everything the operator must remember about a job; a restarted operator reads only this.
+
+    Beyond the documented fields: `attempt_begun_at` is when the current attempt was admitted,
+    `master_port` its rendezvous port, `backoff_until` when the next attempt may be queued and
+    `ran_seconds` the running time of all ended attempts.
+    """
+
+    phase: Phase = Phase.PENDING
+    reason: WaitReason | Cause = WaitReason.NONE
+    message: str = ""
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    gpus: int = 0
+    progress: Progress | None = None
+    attempt: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    counts: Counts = Counts()
+    grace_deadline: datetime | None = None
+    attempt_begun_at: datetime | None = None
+    master_port: int | None = None
+    backoff_until: datetime | None = None
+    ran_seconds: float = 0.0
+
+    @property
+    def open_attempt(self) -> Attempt | None:
+        """The attempt that has not ended, None between attempts."""
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.ended_at is None else None
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of one type, None when it was never set."""
+        return next((found for found in self.conditions if found.type == kind), None)
+
+
+class TrainingJob(Wire):
+    """A TrainingJob as the operator reads it. `malformed` says why the spec cannot be read, if so."""
+
+    metadata: Metadata
+    spec: JobSpec
+    status: JobStatus = JobStatus()
+    malformed: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return (self.metadata.namespace, self.metadata.name)
+
+
+# Kueue's objects
+
+
+class AssignedPodSet(Wire):
+    """What one pod set was given."""
+
+    name: str = ""
+    flavors: dict[str, str] | None = None
+    count: int | None = None
+
+
+class Admission(Wire):
+    """A reservation of quota."""
+
+    cluster_queue: str = ""
+    pod_set_assignments: tuple[AssignedPodSet, ...] = ()
+
+
+class PodSetUpdate(Wire):
+    """What an admission check asks to be added to the pods."""
+
+    name: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: tuple[dict[str, Any], ...] | None = None
+
+
+class CheckState(Wire):
+    """The state of one admission check."""
+
+    name: str = ""
+    state: str = ""
+    message: str = ""
+    pod_set_updates: tuple[PodSetUpdate, ...] | None = None
+
+
+class PriorityClassRef(Wire):
+    """Which class a Workload's priority came from."""
+
+    name: str = ""
+
+
+class WorkloadSpec(Wire):
+    """The part of a Workload's spec that may differ from what the job wants."""
+
+    queue_name: str = ""
+    active: bool | None = None
+    priority: int | None = None
+    priority_class_ref: PriorityClassRef | None = None
+
+
+class WorkloadStatus(Wire):
+    """A Workload's state as Kueue and this operator write it."""
+
+    conditions: tuple[Condition, ...] | None = None
+    admission: Admission | None = None
+    admission_checks: tuple[CheckState, ...] | None = None
+    accumulated_past_execution_time_seconds: int | None = None
+
+
+class Workload(Wire):
+    """The Workload of one job."""
+
+    metadata: Metadata
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of one type, None when it was never set."""
+        return next((found for found in self.status.conditions or () if found.type == kind), None)
+
+    def is_true(self, kind: str) -> bool:
+        """True when the condition is present and True."""
+        found = self.condition(kind)
+        return found is not None and found.true
+
+    @property
+    def active(self) -> bool:
+        """False while it is deactivated."""
+        return self.spec.active is not False
+
+    @property
+    def reserved(self) -> bool:
+        """True while its admission stands; Kueue counts its quota as used."""
+        return self.status.admission is not None and self.is_true("QuotaReserved")
+
+    @property
+    def admitted(self) -> bool:
+        """True when pods may run: quota reserved and every check passed."""
+        return self.reserved and self.is_true("Admitted")
+
+    @property
+    def evicted(self) -> bool:
+        """True when quota it still holds is to be given back. A pending one may carry Evicted too."""
+        return self.status.admission is not None and self.is_true("Evicted")
+
+    @property
+    def finished(self) -> bool:
+        return self.is_true("Finished")
+
+
+# Pods and nodes
+
+
+class Terminated(Wire):
+    """How a container ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+
+class Waiting(Wire):
+    """Why a container has not started."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Wire):
+    """At most one is set."""
+
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Wire):
+    """One container."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
+class PodSpec(Wire):
+    """Where the pod runs."""
+
+    node_name: str = ""
+
+
+class PodStatus(Wire):
+    """How the pod fares."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(Wire):
+    """One pod of a job."""
+
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def attempt(self) -> int:
+        """The number of its attempt; 0 when the label is missing or no number."""
+        return _number(self.metadata.label(names.LABEL_ATTEMPT))
+
+    @property
+    def rank(self) -> int:
+        """Its rank among the pods of its attempt; -1 when the label is missing or no number."""
+        return _number(self.metadata.label(names.LABEL_RANK), -1)
+
+    @property
+    def alive(self) -> bool:
+        """True while its processes may run: until it is terminal or gone."""
+        return self.status.phase not in ("Succeeded", "Failed")
+
+    @property
+    def ready(self) -> bool:
+        """True when it runs and does not deny being ready."""
+        if self.status.phase != "Running" or self.metadata.deleting:
+            return False
+        found = self.condition("Ready")
+        return found is None or found.true
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of one type, None when it was never set."""
+        return next((found for found in self.status.conditions or () if found.type == kind), None)
+
+    @property
+    def containers(self) -> tuple[ContainerStatus, ...]:
+        """The states of all its containers, init containers first."""
+        return (self.status.init_container_statuses or ()) + (self.status.container_statuses or ())
+
+
+class Taint(Wire):
+    """A taint of a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Wire):
+    """The part of a node's spec that decisions read."""
+
+    taints: tuple[Taint, ...] | None = None
+
+
+class NodeStatus(Wire):
+    """The part of a node's status that decisions read."""
+
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Node(Wire):
+    """One node."""
+
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def unready_since(self) -> datetime | None:
+        """Since when it has not been Ready; None while it is, or never said."""
+        for found in self.status.conditions or ():
+            if found.type == "Ready" and not found.true:
+                return found.last_transition_time
+        return None
+
+    @property
+    def faulty(self) -> bool:
+        """True while a health fault keeps jobs off it."""
+        return any(taint.key == names.TAINT_HEALTH for taint in self.spec.taints or ())
+
+
+class Flavor(msgspec.Struct, frozen=True):
+    """What pods of a ResourceFlavor need in order to reach its nodes."""
+
+    node_labels: Mapping[str, str] = {}
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+
+
+# The rest of the view
+
+
+class RankReport(msgspec.Struct, frozen=True):
+    """The newest heartbeat of one rank of the current attempt. Ages come from a monotonic clock.
+
+    `durable_age_seconds` is how long this operator has known `durable_step`.
+    """
+
+    rank: int
+    step: int
+    age_seconds: float
+    total_steps: int | None = None
+    durable_step: int | None = None
+    durable_age_seconds: float = 0.0
+    finished: bool = False
+
+
+class QueueView(msgspec.Struct, frozen=True):
+    """The job's queue. `never_fits` says in words why it can never have what the job asks for."""
+
+    found: bool = True
+    missing: str = ""
+    stopped: str = ""
+    never_fits: str = ""
+
+
+class Preemptor(msgspec.Struct, frozen=True):
+    """Who evicted the job: `waiting` while it still needs the quota."""
+
+    uid: str
+    name: str = ""
+    waiting: bool = True
+
+
+class FellowVictim(msgspec.Struct, frozen=True):
+    """Another job evicted for the same preemptor. `ready` = its pods are gone, it can release."""
+
+    name: str
+    ready: bool
+    deadline: datetime
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """Everything about one job at one moment. `pods` are those owned by the job, of all attempts.
+
+    `reports` are of the current attempt. `priority` is the value of the job's class, None when
+    that class does not exist. `offered_port` is a rendezvous port that no live attempt uses.
+    """
+
+    workload: Workload | None = None
+    pods: tuple[Pod, ...] = ()
+    nodes: Mapping[str, Node] = {}
+    reports: tuple[RankReport, ...] = ()
+    steps_per_second: float | None = None
+    queue: QueueView = QueueView()
+    priority: int | None = 0
+    flavors: Mapping[str, Flavor] = {}
+    preemptor: Preemptor | None = None
+    fellow_victims: tuple[FellowVictim, ...] = ()
+    offered_port: int | None = None
+
+
+def training_job(wire: Mapping[str, Any]) -> TrainingJob:
+    """Projects a raw TrainingJob. One that no schema ever checked may come out `malformed`."""
+    try:
+        return msgspec.convert(wire, TrainingJob)
+    except msgspec.ValidationError as error:
+        metadata = msgspec.convert(wire.get("metadata", {}), Metadata)
+        return TrainingJob(metadata, JobSpec("", {}), JobStatus(), malformed=str(error))
+
+
+def workload(wire: Mapping[str, Any]) -> Workload:
+    """Projects a raw Workload. Raises msgspec.ValidationError."""
+    return msgspec.convert(wire, Workload)
+
+
+def pod(wire: Mapping[str, Any]) -> Pod:
+    """Projects a raw Pod. Raises msgspec.ValidationError."""
+    return msgspec.convert(wire, Pod)
+
+
+def node(wire: Mapping[str, Any]) -> Node:
+    """Projects a raw Node. Raises msgspec.ValidationError."""
+    return msgspec.convert(wire, Node)
+
+
+def flavor(wire: Mapping[str, Any]) -> Flavor:
+    """Projects a raw ResourceFlavor."""
+    spec = wire.get("spec") or {}
+    return Flavor(spec.get("nodeLabels") or {}, tuple(spec.get("tolerations") or ()))
+
+
+def _number(text: str, default: int = 0) -> int:
+    return int(text) if text.isascii() and text.isdigit() else default
