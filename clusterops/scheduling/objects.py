@@ -251,9 +251,7 @@ class Workload(msgspec.Struct, frozen=True):
     @property
     def holds_quota(self) -> bool:
         """True while its reservation counts: a finished or deactivated one no longer does."""
-        return (
-            self.reserved and self.admission is not None and not self.finished and self.active
-        )
+        return self.reserved and self.admission is not None and not self.finished and self.active
 
     @property
     def on_hold(self) -> bool:

@@ -69,15 +69,16 @@ def sticky_preemptors(snapshot: Snapshot) -> dict[str, str]:
             at = victim.conditions["Preempted"].since
             since[uid] = max(at, since.get(uid, at))
     chosen: dict[str, tuple[float, str]] = {}
-    for workload in snapshot.pending:
+    for workload in snapshot.pending.values():
         if workload.uid not in since:
             continue
         queue = snapshot.queues.get(snapshot.queue_of(workload))
         if queue is None or queue.strategy != "BestEffortFIFO":
             continue
-        waiting = workload.conditions.get("QuotaReserved")
-        # A victim taken before this workload was itself put back belongs to an earlier attempt.
-        if waiting is not None and since[workload.uid] < waiting.since:
+        # A victim taken before this workload was last admitted or evicted itself belongs to an
+        # earlier attempt; both change its Evicted condition.
+        own = workload.conditions.get("Evicted")
+        if own is not None and own.since > since[workload.uid]:
             continue
         candidate = (since[workload.uid], workload.uid)
         chosen[queue.name] = max(chosen.get(queue.name, candidate), candidate)
@@ -87,7 +88,7 @@ def sticky_preemptors(snapshot: Snapshot) -> dict[str, str]:
 def _victims(snapshot: Snapshot) -> Iterable[Workload]:
     for queue in sorted(snapshot.holders):
         yield from snapshot.holders[queue].values()
-    yield from snapshot.pending
+    yield from snapshot.pending.values()
 
 
 def cycle_order(workload: Workload, borrowing: int) -> tuple[int, int, float, str]:

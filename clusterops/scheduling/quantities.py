@@ -33,12 +33,16 @@ def parse(resource: str, text: object) -> int:
     """
     match = _QUANTITY.fullmatch(str(text).strip())
     if match is None or isinstance(text, bool):
-        raise InvalidQuantity(f"{text!r} is no quantity of {resource}: expected e.g. 4, 500m or 2Gi")
+        raise InvalidQuantity(
+            f"{text!r} is no quantity of {resource}: expected e.g. 4, 500m or 2Gi"
+        )
     suffix = match["suffix"] or ""
     if suffix[:1] in ("e", "E") and len(suffix) > 1 and suffix != "Ei":
         exponent = int(suffix[1:])
         if abs(exponent) > 30:
-            raise InvalidQuantity(f"{text!r} is no usable quantity of {resource}: exponent too large")
+            raise InvalidQuantity(
+                f"{text!r} is no usable quantity of {resource}: exponent too large"
+            )
         scale = Decimal(10) ** exponent
     else:
         scale = _SCALE[suffix]

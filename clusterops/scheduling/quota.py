@@ -124,9 +124,7 @@ class QuotaTree(msgspec.Struct, frozen=True):
 
     def fits(self, usage: Usage, key: str, wanted: Amounts) -> bool:
         """True when a queue could take all amounts now."""
-        return all(
-            amount <= self.available(usage, key, unit) for unit, amount in wanted.items()
-        )
+        return all(amount <= self.available(usage, key, unit) for unit, amount in wanted.items())
 
     def add(self, usage: Usage, key: str, amounts: Amounts) -> Usage:
         """Usage with more held by a queue; only what exceeds local quota is charged above it."""
@@ -154,9 +152,7 @@ class QuotaTree(msgspec.Struct, frozen=True):
         """Usage with less held by a queue: the exact opposite of `add`."""
         return self.add(usage, key, {unit: -amount for unit, amount in amounts.items()})
 
-    def reach(
-        self, usage: Usage, key: str, unit: FlavorResource, amount: int
-    ) -> tuple[int, bool]:
+    def reach(self, usage: Usage, key: str, unit: FlavorResource, amount: int) -> tuple[int, bool]:
         """How far quota for `amount` is: height of the lowest subtree that has room for it.
 
         0 = without borrowing; the whole tree's height when nothing has room. Also says whether

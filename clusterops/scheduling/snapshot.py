@@ -28,9 +28,10 @@ _NOBODY: Mapping[str, Workload] = {}
 class Snapshot(msgspec.Struct, frozen=True):
     """The cluster's queues at one moment.
 
-    `holders`: by ClusterQueue, the workloads whose reservation counts, by uid. `pending`: all
-    others that are not finished. `checks`: AdmissionChecks by name, True when active; `namespaces`:
-    labels by name, None when the caller does not know them (then every namespace matches).
+    `holders`: by ClusterQueue, the workloads whose reservation counts, by uid; `amounts`: what each
+    of them holds. `pending`: all others that are not finished, by uid. `checks`: AdmissionChecks by
+    name, True when active. `namespaces`: labels by name, None when the caller does not know them
+    (then every namespace matches).
     """
 
     queues: Mapping[str, ClusterQueue]
@@ -39,7 +40,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     flavors: Mapping[str, ResourceFlavor]
     local_queues: Mapping[tuple[str, str], LocalQueue]
     holders: Mapping[str, Mapping[str, Workload]]
-    pending: tuple[Workload, ...]
+    amounts: Mapping[str, Amounts]
+    pending: Mapping[str, Workload]
     checks: Mapping[str, bool] = {}
     namespaces: Mapping[str, Mapping[str, str]] | None = None
 
@@ -55,7 +57,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             self,
             holders={**self.holders, queue: rest},
-            usage=self._less(queue, workload.usage()),
+            usage=self._less(queue, self.amounts[workload.uid]),
         )
 
     def admitting(self, workload: Workload, admission: Admission, now: float) -> "Snapshot":
@@ -70,11 +72,15 @@ class Snapshot(msgspec.Struct, frozen=True):
                 "Evicted": Condition(False, "QuotaReserved", "", now),
             },
         )
+        amounts = held.usage()
+        pending = dict(self.pending)
+        pending.pop(workload.uid, None)
         return msgspec.structs.replace(
             self,
             holders={**self.holders, queue: {**self.holding(queue), held.uid: held}},
-            usage=self.tree.add(self.usage, queue_key(queue), held.usage()),
-            pending=tuple(other for other in self.pending if other.uid != workload.uid),
+            usage=self.tree.add(self.usage, queue_key(queue), amounts),
+            amounts={**self.amounts, held.uid: amounts},
+            pending=pending,
         )
 
     def evicting(self, workload: Workload, now: float) -> "Snapshot":
@@ -117,18 +123,20 @@ def build(
     queues = {queue.name: queue for queue in sorted(cluster_queues, key=lambda q: q.name)}
     tree = quota.build(queues.values(), cohorts)
     holders: dict[str, dict[str, Workload]] = {}
-    pending: list[Workload] = []
+    pending: dict[str, Workload] = {}
+    amounts: dict[str, Amounts] = {}
     held: dict[str, dict[FlavorResource, int]] = {}
     for workload in sorted(workloads, key=lambda each: (each.uid, each.key)):
         if not workload.holds_quota:
             if not workload.finished:
-                pending.append(workload)
+                pending[workload.uid] = workload
             continue
         assert workload.admission is not None
         queue = workload.admission.cluster_queue
         holders.setdefault(queue, {})[workload.uid] = workload
         total = held.setdefault(queue, {})
-        for unit, amount in workload.usage().items():
+        amounts[workload.uid] = workload.usage()
+        for unit, amount in amounts[workload.uid].items():
             total[unit] = total.get(unit, 0) + amount
     usage = quota.EMPTY
     for queue in sorted(held):
@@ -141,7 +149,8 @@ def build(
         flavors={flavor.name: flavor for flavor in flavors},
         local_queues={(local.namespace, local.name): local for local in local_queues},
         holders=holders,
-        pending=tuple(pending),
+        amounts=amounts,
+        pending=pending,
         checks=dict(checks or {}),
         namespaces=namespaces,
     )
