@@ -16,24 +16,42 @@ from clusterops.kube import errors
 from clusterops.kube.client import Client
 
 POLL_SECONDS = 0.1
+KILL_SECONDS = 6.0
 ENDED = ("Succeeded", "Failed")
 
 
-async def drain(client: Client, nodes: Sequence[str], *, deadline_seconds: float) -> None:
-    """Cordons `nodes` and ends their pods; after the deadline those left are ended at once."""
+async def drain(
+    client: Client, nodes: Sequence[str], *, deadline_seconds: float, hurry: asyncio.Event
+) -> None:
+    """Cordons `nodes` and ends their pods; after the deadline, or once `hurry` is set, those left
+    are ended at once.
+    """
     for node in nodes:
         await _cordon(client, node)
-    deadline = time.monotonic() + deadline_seconds
     # The last two seconds of the window are for those that did not heed their notice.
-    notice = max(1, int(deadline_seconds) - 2)
     for pod in await _running(client, nodes):
-        await _delete(client, pod, notice)
-    while left := await _running(client, nodes):
-        if time.monotonic() > deadline:
-            for pod in left:
-                await _delete(client, pod, 0)
-            return
-        await asyncio.sleep(POLL_SECONDS)
+        await _delete(client, pod, max(1, int(deadline_seconds) - 2))
+    if await _gone(client, nodes, deadline_seconds, hurry):
+        return
+    for pod in await _running(client, nodes):
+        await _delete(client, pod, 1)
+    if not await _gone(client, nodes, KILL_SECONDS, asyncio.Event()):
+        # Their agents do not answer: the objects go now, the processes when an agent comes back.
+        for pod in await _running(client, nodes):
+            await _delete(client, pod, 0)
+
+
+async def _gone(
+    client: Client, nodes: Sequence[str], seconds: float, give_up: asyncio.Event
+) -> bool:
+    """Waits until no pod runs on `nodes`; False when time was up or `give_up` was set."""
+    deadline = time.monotonic() + seconds
+    while await _running(client, nodes):
+        if give_up.is_set() or time.monotonic() > deadline:
+            return False
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(give_up.wait(), POLL_SECONDS)
+    return True
 
 
 async def undrain(client: Client, nodes: Sequence[str]) -> None:

@@ -105,6 +105,11 @@ class StateFolder:
         """What the supervisor knows of its parts; read by `status`."""
         return self.root / "parts.json"
 
+    @property
+    def ready_mark(self) -> Path:
+        """Exists while everything runs; whoever started local mode in the background waits for it."""
+        return self.root / "ready"
+
     def node(self, name: str) -> Path:
         return self.root / "nodes" / name
 

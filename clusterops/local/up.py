@@ -19,7 +19,7 @@ from pathlib import Path
 from clusterops.api import names
 from clusterops.kube import connect, errors
 from clusterops.kube.client import Client
-from clusterops.local import bootstrap, certificates, credentials, parts
+from clusterops.local import bootstrap, certificates, credentials, observe, parts
 from clusterops.local.drain import drain, undrain
 from clusterops.local.errors import PortTaken, StartFailed
 from clusterops.local.parts import APISERVER, NodeShape
@@ -52,8 +52,11 @@ async def local_mode(
     narrate: Narrate,
     environ: Mapping[str, str],
     drain_seconds: float = 30.0,
+    hurry: asyncio.Event | None = None,
 ) -> AsyncIterator[LocalMode]:
     """Local mode for as long as the block lasts; leaving drains the nodes and ends every process.
+
+    `hurry`, once set, cuts the drain short: what still runs is ended at once.
 
     Raises:
         LocalModeError: the folder is in use or unusable, a port is taken, or a part does not start.
@@ -76,11 +79,18 @@ async def local_mode(
                 await supervisor.start(part)
             await bootstrap.ensure_queues(client, shape)
             await _nodes_ready(client, supervisor, shape)
+            folder.ready_mark.touch()
             yield LocalMode(folder, shape, client, supervisor)
             narrate("draining the nodes: running jobs save first")
-            await drain(client, shape.node_names(), deadline_seconds=drain_seconds)
+            await drain(
+                client,
+                shape.node_names(),
+                deadline_seconds=drain_seconds,
+                hurry=hurry or asyncio.Event(),
+            )
         finally:
             # Also on failure and Ctrl-C: no process is left behind.
+            folder.ready_mark.unlink(missing_ok=True)
             if client is not None:
                 await client.close()
             await supervisor.stop()
@@ -152,7 +162,7 @@ async def _nodes_ready(client: Client, supervisor: Supervisor, shape: NodeShape)
     while waiting:
         for node in list(waiting):
             with contextlib.suppress(errors.NotFound, errors.Retryable):
-                if _is_ready(await client.get(names.NODES, None, node)):
+                if observe.is_ready(await client.get(names.NODES, None, node)):
                     waiting.remove(node)
         if waiting and time.monotonic() > deadline:
             part = parts.agent_part(waiting[0])
@@ -164,12 +174,6 @@ async def _nodes_ready(client: Client, supervisor: Supervisor, shape: NodeShape)
         if waiting:
             await asyncio.sleep(POLL_SECONDS)
     await undrain(client, shape.node_names())
-
-
-def _is_ready(node: Mapping[str, object]) -> bool:
-    status = node.get("status")
-    conditions = status.get("conditions", []) if isinstance(status, dict) else []
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
 def _give_up_when_ended(supervisor: Supervisor, part: str) -> None:
