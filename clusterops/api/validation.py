@@ -5,7 +5,7 @@ is right. It returns all problems at once, never the first alone.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, get_args
@@ -13,7 +13,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from clusterops.api.spelling import closest
+from clusterops.api.spelling import closest, slip_of
 from clusterops.api.text import listed, shortened
 from clusterops.api.wire import Path, WireModel
 
@@ -49,7 +49,32 @@ def problems(model: type[WireModel], wire: Any) -> tuple[Problem, ...]:
         found += [
             Problem(fault.path, "spanning", fault.message) for fault in model.spanning_faults(wire)
         ]
-    return tuple(dict.fromkeys(found))
+        found += _slips(model, wire, ())
+    misspelt = [(*problem.path[:-1], problem.suggestion) for problem in found if problem.suggestion]
+    return tuple(
+        problem
+        for problem in dict.fromkeys(found)
+        if problem.rule != "required" or problem.path not in misspelt
+    )
+
+
+def _slips(model: type[BaseModel], wire: Any, path: Path) -> Iterator[Problem]:
+    """Unknown fields, where a kind keeps such, that are a known field misspelt."""
+    if isinstance(wire, list):
+        for position, item in enumerate(wire):
+            yield from _slips(model, item, (*path, position))
+    if not isinstance(wire, Mapping):
+        return
+    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    for name, value in wire.items():
+        if name in fields:
+            inner = _model_within(fields[name].annotation)
+            if inner is not None:
+                yield from _slips(inner, value, (*path, name))
+        elif model.model_config.get("extra") == "allow":
+            meant = slip_of(str(name), list(fields))
+            if meant is not None:
+                yield Problem((*path, name), "unknown_field", "unknown field", meant)
 
 
 def field_of(path: Sequence[str | int]) -> str:
