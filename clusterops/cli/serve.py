@@ -1,0 +1,164 @@
+"""Runs one part as a process: `operator`, `agent`, and, for local mode, `apiserver` and `queueing`."""
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PR_SET_PDEATHSIG = 1
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+DieWith = Annotated[
+    int | None,
+    typer.Option(hidden=True, help="End at once when this process, the parent, is gone."),
+]
+Kubeconfig = Annotated[
+    Path | None, typer.Option(help="Kubeconfig [default: $KUBECONFIG, ~/.kube/config, in-cluster].")
+]
+
+
+def die_with_parent(parent: int | None) -> None:
+    """Has the kernel kill this process when `parent` dies, also by SIGKILL.
+
+    Raises:
+        SystemExit: the parent is gone already.
+    """
+    if parent is None:
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # It may have died before the call.
+    if os.getppid() != parent:
+        raise SystemExit("the process that started this one is gone")
+
+
+def run(serve: Callable[[asyncio.Event], Awaitable[None]], parent: int | None) -> None:
+    """Runs a part until SIGTERM or SIGINT, with its log on standard error."""
+    die_with_parent(parent)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+
+    async def until_told() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await serve(stop)
+
+    asyncio.run(until_told())
+
+
+def apiserver(
+    database: Annotated[Path, typer.Option(help="SQLite file with every object.")],
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1.")],
+    tls_certificate: Annotated[Path, typer.Option()],
+    tls_key: Annotated[Path, typer.Option()],
+    tokens: Annotated[Path, typer.Option(help="JSON: token -> user and groups, mode 0600.")],
+    pod_logs: Annotated[Path, typer.Option(help="Where node agents write pods' logs.")],
+    die_with: DieWith = None,
+) -> None:
+    """Serve the embedded Kubernetes API on loopback (local mode starts it)."""
+    from clusterops.api import crd
+    from clusterops.apiserver.kinds import builtin_kinds
+    from clusterops.apiserver.serve import ServerConfig, serve
+
+    config = ServerConfig(
+        database=database,
+        port=port,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        tokens_file=tokens,
+        pod_logs_dir=pod_logs,
+        kinds=builtin_kinds(),
+        crds=crd.embedded_crds(),
+    )
+    run(lambda stop: serve(config, stop, asyncio.Event()), die_with)
+
+
+def queueing(kubeconfig: Kubeconfig = None, die_with: DieWith = None) -> None:
+    """Admit, preempt and bind on one machine, in Kueue's place (local mode starts it)."""
+    from clusterops.queueing.run import serve
+
+    run(lambda stop: serve(kubeconfig, stop), die_with)
+
+
+def operator(
+    kubeconfig: Kubeconfig = None,
+    runtime: Annotated[str, typer.Option(help="containers or processes.")] = "containers",
+    host: Annotated[
+        str, typer.Option(help="Address of the endpoint that jobs report to.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Its port.")] = 8443,
+    url: Annotated[str | None, typer.Option(help="Its URL as jobs see it.")] = None,
+    tls_certificate: Annotated[Path | None, typer.Option()] = None,
+    tls_key: Annotated[Path | None, typer.Option()] = None,
+    ca: Annotated[Path | None, typer.Option(help="The authority that jobs trust.")] = None,
+    key: Annotated[Path | None, typer.Option(help="File with the key of the jobs' tokens.")] = None,
+    lease_namespace: Annotated[
+        str, typer.Option(help="Where the leader's lease lies.")
+    ] = "default",
+    die_with: DieWith = None,
+) -> None:
+    """Run the operator: it makes TrainingJobs happen."""
+    from clusterops.operator.run import OperatorConfig, serve
+
+    config = OperatorConfig(
+        kubeconfig=kubeconfig,
+        runtime=runtime,
+        endpoint_host=host,
+        endpoint_port=port,
+        endpoint_url=url or f"https://{host}:{port}",
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        ca_file=ca,
+        key_file=key,
+        identity=f"{socket.gethostname()}-{os.getpid()}",
+        lease_namespace=lease_namespace,
+    )
+    run(lambda stop: serve(config, stop), die_with)
+
+
+def agent(
+    node: Annotated[str, typer.Option(help="Name of the Node.")],
+    state_dir: Annotated[Path, typer.Option(help="What the agent remembers; one folder a node.")],
+    pod_logs: Annotated[Path, typer.Option(help="Where pods' logs go.")],
+    volumes: Annotated[Path, typer.Option(help="Where persistent volume claims lie.")],
+    kubeconfig: Kubeconfig = None,
+    simulated_gpus: Annotated[
+        int | None, typer.Option(min=0, help="So many GPUs that do not exist [default: real ones].")
+    ] = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="The API server is a real cluster's: stricter rules.")
+    ] = False,
+    namespace: Annotated[
+        list[str] | None, typer.Option(help="With --cluster: its TrainingJobs may run here.")
+    ] = None,
+    host_path_root: Annotated[
+        list[Path] | None, typer.Option(help="With --cluster: hostPath volumes must lie here.")
+    ] = None,
+    allow_root: Annotated[bool, typer.Option("--allow-root")] = False,
+    die_with: DieWith = None,
+) -> None:
+    """Run pods of one node as processes on this machine."""
+    from clusterops.nodeagent.config import NodeAgentConfig
+    from clusterops.nodeagent.run import serve
+
+    config = NodeAgentConfig(
+        kubeconfig=kubeconfig,
+        node_name=node,
+        state_dir=state_dir,
+        pod_logs_dir=pod_logs,
+        volumes_dir=volumes,
+        simulated_gpus=simulated_gpus,
+        embedded=not cluster,
+        allowed_namespaces=tuple(namespace or ()),
+        host_path_roots=tuple(host_path_root or ()),
+        allow_root=allow_root,
+    )
+    run(lambda stop: serve(config, stop), die_with)
