@@ -5,7 +5,17 @@ anew, everything else will fail the same way again. Nothing here is raised for a
 an answer of the server or the lack of one.
 """
 
+import json
+from collections.abc import Mapping
 from typing import Any
+
+
+def printable(text: str, limit: int = 2000) -> str:
+    """Foreign text made safe to show on one line: control characters escaped, length bounded."""
+    short = text if len(text) <= limit else text[:limit] + "..."
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in short
+    )
 
 
 class KubeError(Exception):
@@ -29,14 +39,15 @@ class Unreachable(Retryable):
 class ApiError(KubeError):
     """The server answered with a failure.
 
-    `status` is the HTTP code, `reason` and `message` come from the `Status` object, `details` is its
-    `details` field (may be empty), `body` is the whole decoded answer.
+    `status` is the HTTP code, `reason` and `message` come from the `Status` object as they are,
+    `details` is its `details` field (may be empty), `body` is the whole decoded answer. The text of
+    the exception has control characters escaped.
     """
 
     def __init__(
         self, status: int, reason: str, message: str, body: dict[str, Any] | None = None
     ) -> None:
-        super().__init__(message or f"HTTP {status} {reason}")
+        super().__init__(printable(message) or f"HTTP {status} {printable(reason)}".rstrip())
         self.status = status
         self.reason = reason
         self.message = message
@@ -112,3 +123,31 @@ def from_status(
     )
     error.retry_after_seconds = retry_after_seconds
     return error
+
+
+def from_answer(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """The error in a raw HTTP answer of 300 or more; `headers` have lower-case names.
+
+    A body that is no Status object (a proxy's page, plain text) becomes the message.
+    """
+    decoded: Any = None
+    text = body.decode("utf-8", "replace").strip()
+    if text.startswith("{"):
+        try:
+            decoded = json.loads(text)
+        except (ValueError, RecursionError):
+            decoded = None
+    if not isinstance(decoded, dict):
+        kind = headers.get("content-type", "")
+        excerpt = printable(text, 200) if not kind.startswith("text/html") else ""
+        decoded = {"message": f"HTTP {status}" + (f": {excerpt}" if excerpt else "")}
+    return from_status(status, decoded, _retry_after(headers))
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    # Kubernetes sends whole seconds; the header's other form, a date, would need the wall clock.
+    try:
+        seconds = float(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return min(seconds, 3600.0) if seconds >= 0 else None

@@ -17,7 +17,7 @@ from clusterops.kube.client import Client
 from clusterops.kube.errors import Gone, KubeError, Retryable, printable
 from clusterops.kube.store import Key, Store
 from clusterops.kube.transport import ResourceType
-from clusterops.kube.wire import Page, Undecodable, WatchEvent, key_and_version
+from clusterops.kube.wire import Undecodable, WatchEvent, key_and_version
 
 T = TypeVar("T")
 
@@ -171,17 +171,13 @@ class Reflector(Generic[T]):
     # Listing
 
     async def _list(self) -> None:
-        objects: dict[Key, tuple[T, str]] = {}
-        self._undecodable = {}
-        async for page in self._pages():
-            for obj in page.items:
-                key, version = key_and_version(obj)
-                self._collect(objects, key, version, obj)
-            for broken in page.undecodable:
-                self._collect(objects, broken.key, broken.resource_version, broken)
-            self._contact_at = _now()
+        try:
+            objects, version = await self._read_all(self._page_size)
+        except Gone:
+            # The token grew too old between two pages; without pages there is none.
+            objects, version = await self._read_all(0)
         change = self.store.replace(objects)
-        self._version = page.resource_version
+        self._version = version
         self._relist_at = _now() + self._timing.relist * (1.0 + 0.2 * self._rng.random())
         self._lists += 1
         self._synced.set()
@@ -190,6 +186,142 @@ class Reflector(Generic[T]):
                 for key in keys:
                     self._on_change(key)
 
-    async def _pages(self) -> Any:
-        """All pages; a token that grows too old in between ends in one list without pages."""
-        raise NotImplementedError
+    async def _read_all(self, page_size: int) -> tuple[dict[Key, tuple[T, str]], str]:
+        objects: dict[Key, tuple[T, str]] = {}
+        self._undecodable = {}
+        token = ""
+        while True:
+            page = await self._client.list_page(
+                self.resource, **self._selection, limit=page_size, continue_token=token
+            )
+            self._contact_at = _now()
+            for obj in page.items:
+                key, version = key_and_version(obj)
+                self._collect(objects, key, version, obj)
+            for broken in page.undecodable:
+                self._collect(objects, broken.key, broken.resource_version, broken)
+            token = page.continue_token
+            if not token:
+                return objects, page.resource_version
+
+    def _collect(self, objects: dict[Key, tuple[T, str]], key: Key, version: str, obj: Any) -> None:
+        projected = self._projected(key, version, obj)
+        if projected is not None:
+            objects[key] = (projected.value, version)
+            return
+        before = self.store.get(key)
+        if before is not None:  # it exists, only its new state cannot be read
+            objects[key] = (before, self.store.resource_version(key) or "")
+
+    # Watching
+
+    async def _watch(self) -> bool:
+        """Applies events until the server ends the watch; False if it did so at once, with none."""
+        started = _now()
+        seconds = min(
+            self._timing.watch * (1.0 + self._rng.random()), max(1.0, self._relist_at - started)
+        )
+        silence = self._timing.silence * (1.0 + 0.2 * self._rng.random())
+        heard = False
+        async with self._client.watch(
+            self.resource,
+            **self._selection,
+            resource_version=self._version,
+            timeout_seconds=seconds,
+            silence_seconds=silence,
+        ) as events:
+            self._contact_at = _now()
+            async for event in events:
+                heard = True
+                self._failures = 0
+                self._contact_at = _now()
+                self._apply(event)
+        if heard or _now() - started >= 1.0:
+            self._failures = 0
+            return True
+        return False
+
+    def _apply(self, event: WatchEvent) -> None:
+        self._events += 1
+        version = event.resource_version
+        if event.type != "BOOKMARK":
+            if self._is_known(event):
+                self._duplicates += 1
+                return
+            if _older(version, self._version):
+                raise _OutOfOrder(
+                    f"{event.type} of {'/'.join(event.key)} has version {version}, "
+                    f"but {self._version} had already come"
+                )
+            self._store(event)
+        if version and not _older(version, self._version):
+            self._version = version
+
+    def _is_known(self, event: WatchEvent) -> bool:
+        """Whether the store is at this event or past it already."""
+        held = self.store.resource_version(event.key)
+        if event.type == "DELETED":
+            return held is None or _older(event.resource_version, held)
+        return held is not None and (
+            held == event.resource_version or _older(event.resource_version, held)
+        )
+
+    def _store(self, event: WatchEvent) -> None:
+        key = event.key
+        if event.type == "DELETED":
+            self._undecodable.pop(key, None)
+            self.store.remove(key)
+        else:
+            projected = self._projected(key, event.resource_version, event.object)
+            if projected is None:
+                return
+            self._undecodable.pop(key, None)
+            self.store.put(key, projected.value, event.resource_version)
+        if self._on_change is not None:
+            self._on_change(key)
+
+    # Helpers
+
+    def _projected(self, key: Key, version: str, obj: Any) -> "_Projected[T] | None":
+        """What is kept of an object; None, logged and counted, when it cannot be read."""
+        if isinstance(obj, Undecodable):
+            reason = obj.error
+        else:
+            if isinstance(obj, dict):
+                obj["metadata"].pop("managedFields", None)
+            try:
+                return _Projected(self._project(obj))
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                reason = f"{type(error).__name__}: {error}"
+        if self._undecodable.get(key) != version:
+            log.warning(
+                "%s %s at version %s cannot be read and is left as it was: %s",
+                self.resource.kind,
+                printable("/".join(key)),
+                version,
+                printable(reason),
+            )
+        self._undecodable[key] = version
+        return None
+
+    def _backoff(self) -> float:
+        full = self._timing.base_backoff * 2.0 ** min(self._failures - 1, 30)
+        return min(full, self._timing.max_backoff) * (0.5 + 0.5 * self._rng.random())
+
+
+class _Projected(NamedTuple, Generic[T]):
+    value: T
+
+
+def _older(version: str, than: str) -> bool:
+    """Whether one resourceVersion comes before another; False when they cannot be compared.
+
+    They are decimal numbers of any length that grow with every write.
+    """
+    if not (version.isdecimal() and than.isdecimal()):
+        return False
+    return (len(version), version) < (len(than), than)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -12,7 +12,7 @@ from clusterops.kube.rate_limit import TokenBucket
 K = TypeVar("K", bound=Hashable)
 
 
-class ShutDown(Exception):  # noqa: N818 - not an error: the end of the queue
+class ShutDown(Exception):
     """The queue was shut down and everything in it has been handed out."""
 
 
