@@ -1,4 +1,4 @@
-# ruff: noqa: PTH - the shim imports this module, and pathlib would add a megabyte to each container
+# ruff: noqa: PTH104 - pathlib costs each container a MB
 """A container's log file in the format of the Container Runtime Interface, bounded in size.
 
 A line is `<RFC 3339 with nanoseconds, UTC> <stdout|stderr> <F|P> <bytes>`; P marks a piece whose line
@@ -55,7 +55,7 @@ class CriLog:
         for line in lines:
             while len(line) > MAX_PIECE_BYTES:
                 entries.append(head + b"P " + line[:MAX_PIECE_BYTES] + b"\n")
-                line = line[MAX_PIECE_BYTES:]  # noqa: PLW2901 - the rest of the same line
+                line = line[MAX_PIECE_BYTES:]
             entries.append(head + b"F " + line + b"\n")
         if lines:
             self._open_line[stream] = False
@@ -92,10 +92,13 @@ class CriLog:
 
     def _append(self, entries: list[bytes]) -> None:
         if self.dropped > self._reported:
-            notice = self._stamp() + (
-                f" stderr F [clusterops: {self.dropped - self._reported} log lines were dropped: "
-                f"{self._reason}]\n"
-            ).encode()
+            notice = (
+                self._stamp()
+                + (
+                    f" stderr F [clusterops: {self.dropped - self._reported} log lines were dropped: "
+                    f"{self._reason}]\n"
+                ).encode()
+            )
             if self._write(notice):
                 self._reported = self.dropped
             else:

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH - the shim imports this module, and pathlib would add a megabyte to each container
+# ruff: noqa: PTH123, PTH208 - pathlib costs each container a MB
 """What /proc says about processes, and signals that can only reach the process that was meant.
 
 A pid alone names nobody for long: the kernel gives it to another process later. A pid together with

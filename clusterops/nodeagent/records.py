@@ -1,4 +1,4 @@
-# ruff: noqa: PTH - the shim imports this module, and pathlib would add a megabyte to each container
+# ruff: noqa: PTH104, PTH108, PTH110, PTH118, PTH120, PTH123 - pathlib costs each container a MB
 """The files through which the agent, its shims and the agent's next run know of each other.
 
 One folder per run of a container. Each file appears whole or not at all (written beside, then
