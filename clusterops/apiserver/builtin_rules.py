@@ -55,7 +55,7 @@ def _containers(spec: Obj) -> Iterator[Obj]:
 def _pull_policy(image: str) -> str:
     name = image.rpartition("/")[2]
     tag = "" if "@" in name else name.partition(":")[2]
-    return "Always" if not tag and "@" not in name or tag == "latest" else "IfNotPresent"
+    return "Always" if (not tag and "@" not in name) or tag == "latest" else "IfNotPresent"
 
 
 def _qos_class(spec: Obj) -> str:
@@ -181,12 +181,12 @@ def check_config_map(config_map: Obj, old: Obj | None) -> list[Cause]:
 
 
 def _check_keys(obj: Obj, fields: tuple[str, ...]) -> list[Cause]:
-    causes = []
-    for field in fields:
-        for key in obj.get(field) or ():
-            if not key or len(key) > 253 or not _KEY_LETTERS.issuperset(key):
-                causes.append(invalid(f"{field}[{key}]", key, _KEY_RULE))
-    return causes
+    return [
+        invalid(f"{field}[{key}]", key, _KEY_RULE)
+        for field in fields
+        for key in obj.get(field) or ()
+        if not key or len(key) > 253 or not _KEY_LETTERS.issuperset(key)
+    ]
 
 
 def _check_immutable(obj: Obj, old: Obj, fields: tuple[str, ...]) -> list[Cause]:

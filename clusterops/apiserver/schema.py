@@ -74,10 +74,12 @@ class Schema:
         A built-in kind answers 400 instead of 422 when a cause is TYPE_INVALID.
         """
         found = self._check(obj) if self._check is not None else None
+        causes = [make(path.removeprefix(".")) for path, make in found or ()]
+        if any(cause.field.startswith("metadata") for cause in causes):
+            return causes
+        causes += validate_metadata(obj.get("metadata") or {}, self._name_rule)
         if found:
-            paths = [(path.removeprefix("."), make) for path, make in found]
-            return [make(path) for path, make in paths]
-        causes = validate_metadata(obj.get("metadata") or {}, self._name_rule)
+            return causes  # what follows relies on valid types
         if self._extra is not None:
             causes += self._extra(obj, old)
         if self._rules is not None and not causes:

@@ -295,7 +295,7 @@ def _pattern(raw: dict[str, Any]) -> Check:
     )
 
 
-def _min_count(kind: type, noun: str) -> Callable[[dict[str, Any]], Check]:
+def _min_count(kind: type[list[Any]] | type[dict[str, Any]], noun: str) -> Callable[[dict[str, Any]], Check]:
     def make(raw: dict[str, Any]) -> Check:
         limit = raw["minItems" if kind is list else "minProperties"]
         return _bound(
@@ -306,7 +306,7 @@ def _min_count(kind: type, noun: str) -> Callable[[dict[str, Any]], Check]:
     return make
 
 
-def _max_count(kind: type) -> Callable[[dict[str, Any]], Check]:
+def _max_count(kind: type[list[Any]] | type[dict[str, Any]]) -> Callable[[dict[str, Any]], Check]:
     def make(raw: dict[str, Any]) -> Check:
         limit = raw["maxItems" if kind is list else "maxProperties"]
 
