@@ -81,14 +81,14 @@ class Client:
         transport: Transport,
         *,
         limiter: TokenBucket | None = None,
-        retry: RetryPolicy = RetryPolicy(),
+        retry: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
         rng: random.Random | None = None,
     ) -> None:
         """`limiter` defaults to 300 requests a second, 500 at once; `timeout_seconds` is per try."""
         self.transport = transport
         self._limiter = limiter or TokenBucket(300.0, 500.0)
-        self._retry = retry
+        self._retry = retry or RetryPolicy()
         self._timeout_seconds = timeout_seconds
         self._rng = rng or random.Random()
 
@@ -128,13 +128,17 @@ class Client:
 
         When the continue token grows too old between pages the list begins again, without pages.
         """
-        selectors = {"label_selector": label_selector, "field_selector": field_selector}
         items: list[JsonObject] = []
         token = ""
         while True:
             try:
                 page = await self.list_page(
-                    resource, namespace, **selectors, limit=limit, continue_token=token
+                    resource,
+                    namespace,
+                    label_selector=label_selector,
+                    field_selector=field_selector,
+                    limit=limit,
+                    continue_token=token,
                 )
             except Gone:
                 if not token:

@@ -62,10 +62,7 @@ def load(
         )
     transport: Transport
     if official or access.auth_provider or access.proxy_url:
-        # Imported here: a second of start-up that most callers never need.
-        from clusterops.kube.official import OfficialTransport
-
-        transport = OfficialTransport(access, files)
+        transport = _official(access, files)
     else:
         transport = LightTransport(access)
     return Connection(transport, access.namespace, access.server, access.user)
@@ -91,3 +88,15 @@ def _find(
     if context is not None:
         raise ConfigError(f"there is no kubeconfig, so no context {context!r} in it")
     return access, ()
+
+
+def _official(access: Access, files: tuple[Path, ...]) -> Transport:
+    # Imported here: a second of start-up that most callers never need.
+    try:
+        from clusterops.kube.official import OfficialTransport
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"context {access.context!r} needs the Kubernetes client ({error.name} is missing): "
+            "pip install 'clusterops[cluster]'"
+        ) from error
+    return OfficialTransport(access, files)

@@ -65,7 +65,7 @@ class Fixed:
 
     async def rejected(self, credential: Credential) -> bool:
         """There is no other."""
-        return False
+        return credential != self._credential
 
 
 class TokenFile:

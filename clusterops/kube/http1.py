@@ -70,8 +70,9 @@ class HttpConnection:
                     name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers
                 }
                 return Head(event.status_code, names)
-            if not isinstance(event, h11.InformationalResponse):
-                raise EOFError("the server closed the connection without an answer")
+            if isinstance(event, h11.InformationalResponse):
+                continue
+            raise EOFError("the server closed the connection without an answer")
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes, to its end. Raises when the connection breaks before that."""
@@ -79,10 +80,10 @@ class HttpConnection:
             event = await self._next_event()
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage):
+                continue
+            if isinstance(event, h11.EndOfMessage):
                 return
-            else:
-                raise EOFError("the server closed the connection within an answer")
+            raise EOFError("the server closed the connection within an answer")
 
     async def body(self, limit_bytes: int | None = None) -> bytes:
         """The whole body, or EOFError once it is longer than `limit_bytes`."""
@@ -128,7 +129,7 @@ class HttpConnection:
     async def _next_event(self) -> h11.Event | type[h11.PAUSED]:
         while True:
             event = self._h11.next_event()
-            if event is not h11.NEED_DATA:
+            if isinstance(event, h11.Event) or event is h11.PAUSED:
                 return event
             data = await self._reader.read(_READ_BYTES)
             if data:

@@ -77,7 +77,7 @@ class LightTransport:
         self._closed = False
         self._tls: ssl.SSLContext | None = None
         self._tls_certificate: bytes | None = None
-        if not self._secure and not _is_loopback(self._host) and _has_secret(access, credentials):
+        if not self._secure and not is_loopback(self._host) and _has_secret(access, credentials):
             raise ConfigError(
                 f"a token would go to {access.server} in the clear; use https, or no token"
             )
@@ -337,7 +337,8 @@ def _why(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine itself, by name or address."""
     if host == "localhost":
         return True
     try:

@@ -76,7 +76,7 @@ class Reflector(Generic[T]):
         field_selector: str | None = None,
         shape: type | None = None,
         page_size: int = 500,
-        timing: ReflectorTiming = ReflectorTiming(),
+        timing: ReflectorTiming | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """`project` turns an object (a dict without managedFields, or a `shape`) into what is kept.
@@ -95,7 +95,7 @@ class Reflector(Generic[T]):
             "shape": shape,
         }
         self._page_size = page_size
-        self._timing = timing
+        self._timing = timing or ReflectorTiming()
         self._rng = rng or random.Random()
         self._synced = asyncio.Event()
         self._version = ""  # the newest seen; "" = list before watching
