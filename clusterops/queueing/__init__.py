@@ -1,1 +1,1 @@
-"""The embedded stand-in for Kueue and for the pod scheduler, on Kueue's own objects."""
+"""The embedded stand-in for Kueue: controllers over `scheduling`, on Kueue's own objects."""

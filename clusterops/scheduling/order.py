@@ -38,6 +38,9 @@ def admissible(workload: Workload, now: float) -> bool:
     """True when a pending workload may be considered at all: not gated, held, inactive or backed off."""
     if workload.finished or workload.reserved or workload.terminating or not workload.active:
         return False
+    if workload.admitted:
+        # Its owner gave quota back but left Admitted standing: Kueue never queues it again.
+        return False
     if workload.gates or workload.on_hold or workload.is_true("WaitingForReplacementPods"):
         return False
     requeued = workload.conditions.get("Requeued")

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from clusterops.api.names import (
     KUEUE_ANNOTATION_ADMISSION_GATED_BY,
     KUEUE_ANNOTATION_PRIORITY_BOOST,
@@ -173,6 +175,11 @@ def node_selection(pod_spec: Json) -> NodeSelection:
         terms=terms,
         tolerations=tuple(toleration(item) for item in pod_spec.get("tolerations") or ()),
     )
+
+
+def node_name_term(raw: Json) -> SelectorTerm:
+    """A `matchFields` requirement on a node's name, as one on the label that carries the name."""
+    return msgspec.structs.replace(_term(raw), key="kubernetes.io/hostname")
 
 
 def pod_requests(pod_spec: Json) -> dict[str, int]:
