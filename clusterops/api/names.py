@@ -54,6 +54,9 @@ SERVICES = ResourceType("", "v1", "services", "Service", True)
 SERVICE_ACCOUNTS = ResourceType("", "v1", "serviceaccounts", "ServiceAccount", True)
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", True)
 
+# Every kind above by its name; none occurs in two groups.
+KINDS = {one.kind: one for one in list(globals().values()) if isinstance(one, ResourceType)}
+
 # Labels on the pods of a job, and on what belongs to it.
 LABEL_JOB = "clusterops.io/job"
 LABEL_ATTEMPT = "clusterops.io/attempt"

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from clusterops.api import names
 from clusterops.kube.errors import KubeError
@@ -22,6 +24,7 @@ from clusterops.local.state_folder import StateFolder
 from clusterops.local.up import LocalMode, local_mode
 
 COMMAND_SECONDS = 60.0
+FIELD_MANAGER = "clusterops-demo"
 NODES = 2
 GPUS_PER_NODE = 4
 
@@ -47,22 +50,26 @@ class Stage:
         return time.monotonic() - self.started
 
     async def apply(self, path: Path) -> None:
-        """Applies a manifest or a folder: with kubectl where it is installed, else with our own."""
+        """Applies a manifest or a kustomization folder, as a person would: with kubectl where it is
+        installed, else with our own commands."""
         kubectl = shutil.which("kubectl")
-        kubeconfig = str(self.mode.folder.kubeconfig)
+        kubeconfig = f"--kubeconfig={self.mode.folder.kubeconfig}"
+        shown = path.relative_to(self.manifests.parent)
         if kubectl:
-            flag = "-k" if (path / "kustomization.yaml").exists() else "-f"
-            argv = [kubectl, f"--kubeconfig={kubeconfig}", "apply", flag, str(path)]
+            flag = "-k" if path.is_dir() else "-f"
+            self.say("", f"$ kubectl apply {flag} {shown}")
+            await self._run([kubectl, kubeconfig, "apply", flag, str(path)])
+        elif path.is_dir():
+            self.say("", f"applying {shown} (kubectl is not installed)")
+            for resource, wanted in objects_of(path):
+                await self.mode.client.apply(resource, wanted, field_manager=FIELD_MANAGER)
         else:
-            argv = [
-                sys.executable,
-                "-m",
-                "clusterops.cli",
-                "submit",
-                str(path),
-                f"--kubeconfig={kubeconfig}",
-            ]
-        self.say("", "$ " + " ".join(["kubectl" if kubectl else "clusterops", *argv[2:]]))
+            self.say("", f"$ clusterops submit {shown}")
+            await self._run(
+                [sys.executable, "-m", "clusterops.cli", "submit", str(path), kubeconfig]
+            )
+
+    async def _run(self, argv: Sequence[str]) -> None:
         environment = {**os.environ, "KUBECACHEDIR": str(self.mode.folder.root / "kubectl-cache")}
         process = await asyncio.create_subprocess_exec(
             *argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
@@ -73,9 +80,9 @@ class Stage:
             process.kill()
             raise DemoFailed(f"{argv[0]} did not end within {COMMAND_SECONDS:.0f} s") from None
         for line in output.decode(errors="replace").splitlines():
-            self.say("", line)
+            self.say("", f"  {line}")
         if process.returncode:
-            raise DemoFailed(f"applying {path.name} failed with code {process.returncode}")
+            raise DemoFailed(f"{argv[0]} failed with code {process.returncode}")
 
     def say(self, job: str, text: str) -> None:
         """Tells the audience one line, now."""
@@ -170,6 +177,13 @@ async def stage(
                 for watcher in watchers:
                     watcher.cancel()
                 await play.close()
+
+
+def objects_of(folder: Path) -> list[tuple[names.ResourceType, dict[str, Any]]]:
+    """The objects that a kustomization of plain resources lists, in its order."""
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    loaded = [one for file in listed for one in yaml.safe_load_all((folder / file).read_text())]
+    return [(names.KINDS[one["kind"]], one) for one in loaded]
 
 
 async def _watch(
