@@ -173,6 +173,14 @@ class TrainingJobStatus(WireModel):
     counts: Counts | None = None
     grace_deadline: Timestamp | None = None
     """When the GPUs are taken back at the latest; set while a notice runs."""
+    attempt_begun_at: Timestamp | None = None
+    """When the current attempt was admitted."""
+    master_port: Annotated[StrictInt, Field(ge=0, le=65_535)] | None = None
+    """The port of its rank 0's rendezvous, when pods run as processes of one machine."""
+    backoff_until: Timestamp | None = None
+    """When the next attempt may be queued."""
+    ran_seconds: StrictFloat | None = None
+    """Running time of all ended attempts."""
 
 
 class TrainingJob(WireModel):

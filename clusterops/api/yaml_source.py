@@ -8,7 +8,7 @@ nothing here opens a file.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import yaml
 from yaml.composer import Composer
@@ -34,6 +34,13 @@ _FALSE = re.compile(r"(?:n|N|no|No|NO|false|False|FALSE|off|Off|OFF)\Z")
 _INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|0|[1-9][0-9_]*)\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _NOT_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
+
+
+class _YamlMark(Protocol):
+    """PyYAML's own place, both from 0."""
+
+    line: int
+    column: int
 
 
 class Mark(NamedTuple):
@@ -70,7 +77,7 @@ class Document:
 class _TooMuch(Exception):
     """A limit was passed; ends the reading of the text."""
 
-    def __init__(self, node: yaml.Mark | None, message: str) -> None:
+    def __init__(self, node: _YamlMark | None, message: str) -> None:
         super().__init__(message)
         self.mark = _mark(node)
         self.message = message
@@ -79,14 +86,13 @@ class _TooMuch(Exception):
 class _NodeReader(Reader, Scanner, Parser, Composer, BaseResolver):
     """PyYAML down to nodes, with a limit on depth and aliases, and no meaning given to scalars."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str | None, Any]] = {None: [(_PLAIN, re.compile(""))]}
-
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
         Composer.__init__(self)
         BaseResolver.__init__(self)
+        self.yaml_implicit_resolvers = {None: [(_PLAIN, re.compile(""))]}
         self._depth = 0
         self._aliases = 0
 
@@ -248,7 +254,7 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
     return f"not YAML: {printable(error.problem or 'broken')}{printable(context)}"
 
 
-def _mark(mark: yaml.Mark | None) -> Mark:
+def _mark(mark: _YamlMark | None) -> Mark:
     return Mark(1, 1) if mark is None else Mark(mark.line + 1, mark.column + 1)
 
 
