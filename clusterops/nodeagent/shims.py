@@ -41,6 +41,7 @@ class Shims:
         self._on_exit = on_exit
         self._at = at
         self._watched: dict[Path, int] = {}  # run folder -> pidfd
+        self._children: set[int] = set()  # to be reaped when they have ended
 
     async def start(self, folder: Path, key: tuple[str, str]) -> None:
         """Starts the run described by launch.json and waits until its process is recorded.
@@ -56,6 +57,7 @@ class Shims:
             pid = self._spawn(folder, ready_write)
         finally:
             os.close(ready_write)
+        self._children.add(pid)
         self._at("shim-started")
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -64,9 +66,9 @@ class Shims:
             raise CannotStart(f"no sign of a start within {START_SECONDS:g} s") from None
         finally:
             os.close(ready_read)
-        if not self.watch(folder, key):
-            self._reap(pid)
-        if ready or (folder / records.RUNNING).exists():
+        watched = self.watch(folder, key)
+        self._reap()
+        if watched or ready or (folder / records.RUNNING).exists():
             return
         errors = b""
         with contextlib.suppress(OSError):
@@ -89,7 +91,7 @@ class Shims:
 
         def ended() -> None:
             self._unwatch(folder)
-            self._reap(pid)
+            self._reap()
             self._on_exit(key)
 
         asyncio.get_running_loop().add_reader(descriptor, ended)
@@ -178,11 +180,15 @@ class Shims:
         asyncio.get_running_loop().remove_reader(descriptor)
         os.close(descriptor)
 
-    @staticmethod
-    def _reap(pid: int) -> None:
-        # An adopted shim is not our child; init reaps that one.
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+    def _reap(self) -> None:
+        """Collects those of our own children that have ended. Adopted shims are init's."""
+        for pid in sorted(self._children):
+            try:
+                ended, _ = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                ended = pid
+            if ended:
+                self._children.discard(pid)
 
 
 def leftovers(
@@ -215,7 +221,12 @@ async def _read_byte(descriptor: int) -> bytes:
     loop = asyncio.get_running_loop()
     readable = loop.create_future()
     os.set_blocking(descriptor, False)
-    loop.add_reader(descriptor, lambda: readable.done() or readable.set_result(None))
+
+    def tell() -> None:
+        if not readable.done():
+            readable.set_result(None)
+
+    loop.add_reader(descriptor, tell)
     try:
         await readable
         return os.read(descriptor, 1)
