@@ -1,4 +1,6 @@
-"""Merge and JSON patches (RFC 7386, RFC 6902). Targets stay unchanged.
+"""Merge and JSON patches (RFC 7386, RFC 6902).
+
+Targets stay unchanged; results of merges share with them what did not change.
 
 Strategic merge patches have a module of their own, and the same entry point here.
 """

@@ -38,6 +38,9 @@ class PruneCompiler:
         self._done[node] = pruner
         return pruner
 
+    def _field(self, child: Node) -> Pruner | None:
+        return _spelled_quantity if child.quantity else self.compile(child)
+
     def _array(self, items: Node) -> Pruner | None:
         inner = self.compile(items)
         if inner is None:
@@ -57,12 +60,12 @@ class PruneCompiler:
         return prune
 
     def _object(self, node: Node) -> Pruner | None:
-        known = {name: self.compile(child) for name, child in node.properties.items()}
+        known = {name: self._field(child) for name, child in node.properties.items()}
         if node.embedded:
             for name in _EMBEDDED_FIELDS:
                 known.setdefault(name, None)
         keep_others = node.preserve or node.additional is not None
-        others = self.compile(node.additional) if node.additional is not None else None
+        others = self._field(node.additional) if node.additional is not None else None
         if keep_others and others is None and not any(known.values()):
             return None
 
@@ -79,11 +82,13 @@ class PruneCompiler:
                         unknown.append(f".{name}")
                         continue
                     inner = others
-                if inner is not None:
-                    below = inner(value[name])
-                    if below:
-                        unknown = unknown or []
-                        unknown += [f".{name}{path}" for path in below]
+                if inner is None:
+                    continue
+                if inner is _spelled_quantity:
+                    value[name] = _as_quantity(value[name])
+                elif below := inner(value[name]):
+                    unknown = unknown or []
+                    unknown += [f".{name}{path}" for path in below]
             return unknown
 
         return prune
@@ -91,6 +96,14 @@ class PruneCompiler:
 
 def _nothing(_value: Any) -> None:
     return None
+
+
+def _spelled_quantity(_value: Any) -> None:
+    """Stands for a quantity: a number there becomes the text that quantities are."""
+
+
+def _as_quantity(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if type(value) in (int, float) else value
 
 
 class DefaultCompiler:
@@ -127,7 +140,6 @@ class DefaultCompiler:
     def _object(self, node: Node) -> Defaulter:
         below = {name: self.compile(child) for name, child in node.properties.items()}
         nullable = {name for name, child in node.properties.items() if _keeps_null(child)}
-        quantities = {name for name, child in node.properties.items() if child.quantity}
         missing = [
             (name, _fresh(child.default))
             for name, child in node.properties.items()
@@ -136,7 +148,6 @@ class DefaultCompiler:
         additional = node.additional
         others = self.compile(additional) if additional is not None else None
         others_keep_null = additional is None or _keeps_null(additional)
-        others_quantity = additional is not None and additional.quantity
 
         def default(value: Any) -> None:
             if type(value) is not dict:
@@ -147,15 +158,9 @@ class DefaultCompiler:
                     if not (name in nullable if known else others_keep_null):
                         del value[name]
                     continue
-                if known:
-                    inner = below[name]
-                    quantity = name in quantities
-                else:
-                    inner, quantity = others, others_quantity
+                inner = below[name] if known else others
                 if inner is not None:
                     inner(item)
-                elif quantity and type(item) in (int, float):
-                    value[name] = msgspec.json.encode(item).decode()
             for name, make in missing:
                 if name not in value:
                     value[name] = fresh = make()

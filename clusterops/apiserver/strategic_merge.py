@@ -23,33 +23,35 @@ def merge_object(node: Node | None, target: Obj, patch: Obj) -> Obj:
     """`target` with `patch` merged in; neither is changed. Raises PatchError 400."""
     directive = patch.get(DIRECTIVE)
     if directive == "replace":
-        return _plain({name: value for name, value in patch.items() if name != DIRECTIVE})
+        return {name: _plain(value) for name, value in patch.items() if name != DIRECTIVE}
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
         raise _malformed(f"unknown directive {DIRECTIVE}: {directive!r}")
+    merged = _retained(target, patch)
+    for name, value in patch.items():
+        if not name.startswith("$"):
+            _merge_field(node.child(name) if node else None, merged, name, value)
+    for name, value in patch.items():
+        field = name.removeprefix(ELEMENT_ORDER)
+        if field != name and isinstance(merged.get(field), list):
+            child = node.child(field) if node else None
+            order = _list_of(value, name)
+            merged[field] = _ordered(child, merged[field], order, _patched(patch, field))
+    return merged
+
+
+def _retained(target: Obj, patch: Obj) -> Obj:
+    """What of the target remains before the patch's own fields come in."""
     merged = dict(target)
     if RETAIN_KEYS in patch:
         kept = _list_of(patch[RETAIN_KEYS], RETAIN_KEYS)
         merged = {name: value for name, value in merged.items() if name in kept}
-    orders = {}
     for name, value in patch.items():
-        if name in (DIRECTIVE, RETAIN_KEYS):
-            continue
-        if name.startswith(ELEMENT_ORDER):
-            orders[name.removeprefix(ELEMENT_ORDER)] = _list_of(value, name)
-        elif name.startswith(DELETE_PRIMITIVES):
-            field = name.removeprefix(DELETE_PRIMITIVES)
+        field = name.removeprefix(DELETE_PRIMITIVES)
+        if field != name and isinstance(merged.get(field), list):
             gone = _list_of(value, name)
-            if isinstance(merged.get(field), list):
-                merged[field] = [item for item in merged[field] if item not in gone]
-    for name, value in patch.items():
-        if not name.startswith("$"):
-            _merge_field(node.child(name) if node else None, merged, name, value)
-    for field, order in orders.items():
-        if isinstance(merged.get(field), list):
-            child = node.child(field) if node else None
-            merged[field] = _ordered(child, merged[field], order, _patched(patch, field))
+            merged[field] = [item for item in merged[field] if item not in gone]
     return merged
 
 

@@ -1,0 +1,200 @@
+"""Sets of fields, in the form that `managedFields` stores them (`fieldsV1`).
+
+A set is a nested dict: `f:NAME` for a field, `k:{...}` for an item of a list with keys, `v:VALUE`
+for an item of a list that is a set, and `.` for the thing itself. An empty dict is a leaf. How far a
+set goes down is decided by the schema, never by the content.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from clusterops.apiserver.structure import Node
+
+Fields = dict[str, Any]
+ITSELF = "."
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def has_parts(node: Node | None, value: Any) -> bool:
+    """Whether parts of a value may have different owners."""
+    kind = type(value)
+    if kind is dict:
+        return node is None or not node.atomic_map
+    if kind is list:
+        return node is not None and node.list_type != "atomic"
+    return False
+
+
+def item_key(node: Node, item: Any) -> str:
+    """The element of a path that names one item of a list with keys, or of a set."""
+    if node.list_type == "set" or type(item) is not dict:
+        return "v:" + _encode(item).decode()
+    keys = {k: item.get(k, node.key_defaults.get(k)) for k in node.map_keys}
+    return "k:" + _encode(keys).decode()
+
+
+def parts(node: Node | None, value: Any) -> list[tuple[str, Node | None, Any]]:
+    """The parts of a value: path element, node, value. Only for values that have parts."""
+    if type(value) is dict:
+        if node is None:
+            return [(f"f:{name}", None, item) for name, item in value.items()]
+        child = node.child
+        return [(f"f:{name}", child(name), item) for name, item in value.items()]
+    assert node is not None
+    return [(item_key(node, item), node.items, item) for item in value]
+
+
+def of_applied(node: Node | None, value: Any) -> Fields:
+    """The fields that an applied configuration sets.
+
+    Items of lists count as fields themselves, and so does what no struct declares: keys of maps,
+    empty objects, nulls. An empty list with keys sets nothing.
+    """
+    fields: Fields = {}
+    declared = node.properties if node is not None and type(value) is dict else {}
+    for element, child, item in parts(node, value):
+        divisible = has_parts(child, item)
+        below = of_applied(child, item) if divisible else {}
+        if divisible and not below and type(item) is list:
+            continue
+        if below and element[2:] not in declared:
+            below = {ITSELF: {}, **below}
+        fields[element] = below
+    return fields
+
+
+def of_value(node: Node | None, value: Any) -> Fields:
+    """Every field of a value, what contains others included."""
+    if not has_parts(node, value) or not value:
+        return {}
+    fields: Fields = {ITSELF: {}}
+    for element, child, item in parts(node, value):
+        fields[element] = of_value(child, item)
+    return fields
+
+
+def compare(node: Node | None, old: Any, new: Any) -> tuple[Fields | None, Fields | None]:
+    """The fields that are new or different, and those that are gone; None for no such field.
+
+    Equal parts are passed over at the speed of comparing dicts.
+    """
+    if old == new and type(old) is type(new):
+        return None, None
+    if not (has_parts(node, old) and has_parts(node, new) and type(old) is type(new)):
+        return of_value(node, new), (of_value(node, old) or None)
+    changed: Fields = {}
+    removed: Fields = {}
+    before = {element: item for element, _, item in parts(node, old)}
+    for element, child, item in parts(node, new):
+        if element not in before:
+            changed[element] = of_value(child, item)
+            continue
+        former = before.pop(element)
+        if former is item:
+            continue
+        more, less = compare(child, former, item)
+        if more is not None:
+            changed[element] = more
+        if less is not None:
+            removed[element] = less
+    if before:
+        gone = {element: child for element, child, _ in parts(node, old) if element in before}
+        for element, item in before.items():
+            removed[element] = of_value(gone[element], item)
+    return changed or None, removed or None
+
+
+def union(left: Fields, right: Fields) -> Fields:
+    """Fields that are in either set. A leaf met with fields below becomes `.` beside them."""
+    if not left or left == right:
+        return right
+    if not right:
+        return left
+    merged = dict(left)
+    for element, below in right.items():
+        if element not in merged:
+            merged[element] = below
+            continue
+        mine = merged[element]
+        if not mine and below:
+            merged[element] = {ITSELF: {}, **below}
+        elif mine and not below:
+            merged[element] = {ITSELF: {}, **mine}
+        else:
+            merged[element] = union(mine, below)
+    return merged
+
+
+def difference(left: Fields, right: Fields) -> Fields:
+    """Fields of `left` that are not in `right`.
+
+    A leaf in `right` removes the field itself, not what lies below it.
+    """
+    if not right:
+        return left
+    remaining: Fields = {}
+    for element, below in left.items():
+        if element not in right:
+            remaining[element] = below
+            continue
+        other = right[element]
+        if not below:
+            # `left` owns the thing itself; so does `right` when it is a leaf there or has `.`.
+            if other and ITSELF not in other:
+                remaining[element] = below
+            continue
+        rest = difference(below, other if other else {ITSELF: {}})
+        if rest:
+            remaining[element] = {} if set(rest) == {ITSELF} else rest
+    return remaining
+
+
+def leaves(fields: Fields, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The path of each member of a set."""
+    found: list[tuple[str, ...]] = []
+    for element, below in fields.items():
+        if element == ITSELF:
+            found.append(prefix)
+        elif below:
+            found += leaves(below, (*prefix, element))
+        else:
+            found.append((*prefix, element))
+    return found
+
+
+def intersection(left: Fields, right: Fields) -> Fields:
+    """Fields that are in both sets."""
+    common: Fields = {}
+    for element, below in left.items():
+        if element not in right:
+            continue
+        other = right[element]
+        if not below and not other:
+            common[element] = {}
+        elif not below or not other:
+            if ITSELF in (below or other):
+                common[element] = {}
+        else:
+            both = intersection(below, other)
+            if both:
+                common[element] = {} if set(both) == {ITSELF} else both
+    return common
+
+
+def path_text(path: tuple[str, ...]) -> str:
+    """A path as messages spell it: `.spec.containers[name="a"].image`."""
+    text = ""
+    for element in path:
+        kind, _, rest = element.partition(":")
+        if kind == "f":
+            text += f".{rest}"
+        elif kind == "v":
+            text += f"[={rest}]"
+        else:
+            keys = msgspec.json.decode(rest)
+            shown = (f"{name}={_encode(value).decode()}" for name, value in keys.items())
+            text += f"[{','.join(shown)}]"
+    return text
