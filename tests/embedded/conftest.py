@@ -1,0 +1,24 @@
+"""One embedded API server for all tests that only need one; those that kill it start their own."""
+
+from collections.abc import Iterator
+
+import pytest
+from support.embedded import EmbeddedServer
+
+
+@pytest.fixture(scope="session")
+def embedded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A running server. Tests share it, so each uses a namespace of its own."""
+    with EmbeddedServer(tmp_path_factory.mktemp("embedded")) as server:
+        yield server
+
+
+@pytest.fixture
+def namespace(embedded_server: EmbeddedServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of this test's own, deleted afterwards."""
+    answer = embedded_server.request(
+        "POST", "/api/v1/namespaces", {"metadata": {"generateName": "test-"}}
+    )
+    name = answer.json["metadata"]["name"]
+    yield name
+    embedded_server.request("DELETE", f"/api/v1/namespaces/{name}")
