@@ -247,13 +247,14 @@ class Reflector(Generic[T]):
         if event.type != "BOOKMARK":
             if self._is_known(event):
                 self._duplicates += 1
-                return
-            if _older(version, self._version):
+            elif _older(version, self._version):
                 raise _OutOfOrder(
-                    f"{event.type} of {'/'.join(event.key)} has version {version}, "
+                    f"{event.type} of {printable('/'.join(event.key))} has version {version}, "
                     f"but {self._version} had already come"
                 )
-            self._store(event)
+            else:
+                self._store(event)
+        # A known event moves the version too: a deletion that overtook its own addition is new.
         if version and not _older(version, self._version):
             self._version = version
 
