@@ -179,7 +179,7 @@ class _Builder:
             if not isinstance(key_node, ScalarNode):
                 self._flaw(key_node, path, "a key must be text")
                 continue
-            key = key_node.value
+            key = self._whole_text(key_node, path)
             if key == "<<" and key_node.tag == _PLAIN:
                 for source in self._merged(value_node, path, depth):
                     merged = {**source, **merged}
@@ -202,7 +202,7 @@ class _Builder:
                 self._flaw(source, path, "<< must name objects")
 
     def _scalar(self, node: ScalarNode, path: Path) -> Any:
-        text = node.value
+        text = self._whole_text(node, path)
         if node.tag == _PLAIN:
             if _NOT_JSON.match(text):
                 self._flaw(node, path, f"{text} has no place in JSON")
@@ -217,6 +217,17 @@ class _Builder:
                 self._flaw(node, path, f"{shortened(text, 40)} is no {kind}")
             return value
         return text
+
+    def _whole_text(self, node: ScalarNode, path: Path) -> str:
+        """The text with characters that JSON writes as two escapes put together."""
+        text: str = node.value
+        if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
+            return text
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            self._flaw(node, path, "an escape stands for half a character")
+            return printable(text)
 
     def _check_tag(self, node: Node, path: Path, allowed: tuple[str, ...]) -> None:
         if node.tag not in ("!", *(_CORE + kind for kind in allowed)):
