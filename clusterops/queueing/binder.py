@@ -128,7 +128,7 @@ class Binder:
             if all(reflector.synced for reflector in self._reflectors):
                 await self.round()
 
-    def _changed(self, key: Key) -> None:
+    def _changed(self, _: Key) -> None:
         self._wanted.set()
 
     async def round(self) -> None:
@@ -207,7 +207,7 @@ class Binder:
             status = current.get("status") or {}
             if current["metadata"].get("uid") != pod.uid or current["spec"].get("nodeName"):
                 return None
-            after = transitions.with_condition(
+            return transitions.with_condition(
                 status,
                 "PodScheduled",
                 False,
@@ -216,7 +216,6 @@ class Binder:
                 generation=int(current["metadata"].get("generation") or 0),
                 now=self._clock(),
             )
-            return after
 
         await self._client.update_status(names.PODS, pod.namespace, pod.name, say)
         self._events.record(seen.reference, "Warning", "FailedScheduling", unplaced.message)

@@ -28,6 +28,9 @@ class Timing(msgspec.Struct, frozen=True):
     backoff_limit: int | None = None
 
 
+KUEUE_DEFAULTS = Timing()
+
+
 class Event(msgspec.Struct, frozen=True):
     """An event to record with the write."""
 

@@ -115,7 +115,7 @@ class Observed:
         self.checks.subscribe(self._on_configuration)
         self.namespaces.subscribe(self._on_configuration)
 
-    def _on_configuration(self, key: Key, before: object, after: object) -> None:
+    def _on_configuration(self, _: Key, before: object, after: object) -> None:
         """Tells a change of configuration, unless only what nobody reads has changed."""
         if _essence(before) != _essence(after):
             self._configuration = None

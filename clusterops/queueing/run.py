@@ -18,7 +18,7 @@ from clusterops.kube.workqueue import WorkQueue
 from clusterops.queueing import lifecycle
 from clusterops.queueing.admission_loop import AdmissionLoop
 from clusterops.queueing.binder import Binder
-from clusterops.queueing.lifecycle import Timing
+from clusterops.queueing.lifecycle import KUEUE_DEFAULTS, Timing
 from clusterops.queueing.observed import Observed, PriorityClass, Seen
 from clusterops.queueing.queue_status import (
     Census,
@@ -73,7 +73,7 @@ class Queue:
         client: Client,
         events: EventRecorder,
         clock: Callable[[], float],
-        timing: Timing = Timing(),
+        timing: Timing = KUEUE_DEFAULTS,
     ) -> None:
         """`clock` gives wall time in epoch seconds."""
         self._client = client
@@ -119,7 +119,7 @@ class Queue:
         self._status_queue.add_after("all", _STATUS_DELAY_SECONDS)
 
     def _class_changed(
-        self, key: Key, before: PriorityClass | None, after: PriorityClass | None
+        self, _: Key, before: PriorityClass | None, after: PriorityClass | None
     ) -> None:
         """A class got another value: all its Workloads get it, running ones too.
 

@@ -231,6 +231,7 @@ class _Search:
             asked = {name: each for name, each in requests.items() if name in group.covered}
             picked, obstacles = self._pick(group, asked, self.start.get(resource, -1) + 1)
             if not picked:
+                obstacles = obstacles or [f"resource {resource} unavailable in ClusterQueue"]
                 return PodSetFlavors(
                     self.pods.name, count, requests, {}, tuple(obstacles), tuple(self.considered)
                 )
