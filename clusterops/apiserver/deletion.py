@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from clusterops.apiserver.kind import Kind
-from clusterops.apiserver.refusals import StatusError, bad_request, conflict, details_of, success
+from clusterops.apiserver.refusals import StatusError, bad_request, conflict, success
 from clusterops.apiserver.registry import Outcome, Registry, as_text, is_finished
 from clusterops.apiserver.state import State
 from clusterops.apiserver.stored import Key, Stored, decode, encode

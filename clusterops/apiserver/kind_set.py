@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from clusterops.apiserver.crd import kind_from_crd
 from clusterops.apiserver.definitions import RESOURCE as DEFINITIONS
 from clusterops.apiserver.definitions import DefinitionStrategy
 from clusterops.apiserver.discovery import Discovery
-from clusterops.apiserver.crd import kind_from_crd
 from clusterops.apiserver.kind import CrdError, Kind
 from clusterops.apiserver.openapi import OpenApi
 from clusterops.apiserver.ring import DELETED, Event

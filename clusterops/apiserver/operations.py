@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from clusterops.apiserver.answers import JSON_TYPE, send_body
+from clusterops.apiserver.answers import send_body
 from clusterops.apiserver.refusals import no_such_path
 from clusterops.apiserver.request import Request
 from clusterops.apiserver.state import State

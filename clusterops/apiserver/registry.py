@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from clusterops.apiserver import managed_fields
 from clusterops.apiserver.causes import TYPE_INVALID, Cause
-from clusterops.apiserver.kind_set import KindSet
 from clusterops.apiserver.kind import Kind
+from clusterops.apiserver.kind_set import KindSet
 from clusterops.apiserver.refusals import (
     StatusError,
     already_exists,

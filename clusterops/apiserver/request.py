@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from clusterops.apiserver.access import User
-from clusterops.apiserver.kind_set import KindSet
 from clusterops.apiserver.kind import Kind
+from clusterops.apiserver.kind_set import KindSet
 from clusterops.apiserver.refusals import bad_request, no_such_path, too_large
 
 Scope = MutableMapping[str, Any]

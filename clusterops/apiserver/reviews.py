@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from clusterops.apiserver.access import User
 from clusterops.apiserver.access import Tokens as KnownTokens
+from clusterops.apiserver.access import User
 from clusterops.apiserver.answers import send_body
 from clusterops.apiserver.refusals import no_such_path
 from clusterops.apiserver.request import Request, Target

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from clusterops.apiserver.database_file import StorageError
 from clusterops.apiserver.failpoints import PUBLISHED, STAGED, Failpoint
 from clusterops.apiserver.ring import ADDED, CAPACITY, DELETED, MODIFIED, Event, Ring
-from clusterops.apiserver.database_file import StorageError
 from clusterops.apiserver.storage import Change, Storage, StorageFailed, corrupt
 from clusterops.apiserver.stored import Key, Stored, from_row
 from clusterops.apiserver.writer import Writer
@@ -32,7 +32,7 @@ class Collection:
         self.resource = resource
         self.objects: dict[Key, Stored] = {}
         self.keys: list[Key] = []  # sorted
-        self.staged: dict[Key, "Pending"] = {}  # the newest write of each object on its way
+        self.staged: dict[Key, Pending] = {}  # the newest write of each object on its way
         self.ring = Ring(floor, ring_capacity)
 
     def latest(self, key: Key) -> Stored | None:

@@ -29,7 +29,7 @@ from clusterops.apiserver.failpoints import (
 FORMAT_VERSION = 1  # PRAGMA user_version; a database of a newer one is refused
 APPLICATION_ID = 0x636C6F70  # "clop": tells our files from other SQLite databases
 
-_SCHEMA = f"""
+_SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE objects (
     created INTEGER PRIMARY KEY,  -- the revision that created the object: its row for life
@@ -41,8 +41,8 @@ CREATE TABLE objects (
 );
 CREATE TABLE counter (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER NOT NULL);
 INSERT INTO counter VALUES (1, 1);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {FORMAT_VERSION};
+PRAGMA application_id = 1668050800;  -- APPLICATION_ID
+PRAGMA user_version = 1;  -- FORMAT_VERSION
 COMMIT;
 """
 

@@ -6,13 +6,13 @@ batch once, through one `call_soon_threadsafe`.
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 from clusterops.apiserver.database_file import StorageError
 from clusterops.apiserver.storage import Change, Storage, StorageFailed
-
 
 T = TypeVar("T")
 
@@ -96,7 +96,5 @@ class Writer:
         self._failed(error)
 
     def _tell(self, callback: Callable[[T], None], argument: T) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for an answer
             self._loop.call_soon_threadsafe(callback, argument)
-        except RuntimeError:
-            pass  # the loop is gone: nobody waits for an answer
