@@ -95,7 +95,9 @@ class FakeCluster:
 
     # The protocol
 
-    def handle(self, method: str, path: str, query: Mapping[str, str], body: bytes | None) -> Answer:
+    def handle(
+        self, method: str, path: str, query: Mapping[str, str], body: bytes | None
+    ) -> Answer:
         plural, namespace, name, subresource = parse_path(path)
         if method == "GET" and name is None:
             return self._list(plural, namespace, query)
@@ -140,7 +142,9 @@ class FakeCluster:
         if method == "PATCH":
             fields = {k: merged(obj.get(k), v) for k, v in fields.items()}
         metadata = obj["metadata"]
-        return Answer(200, self.put(plural, metadata.get("namespace", ""), metadata["name"], **fields))
+        return Answer(
+            200, self.put(plural, metadata.get("namespace", ""), metadata["name"], **fields)
+        )
 
     def _list(self, plural: str, namespace: str | None, query: Mapping[str, str]) -> Answer:
         token = query.get("continue", "")

@@ -48,7 +48,9 @@ async def settle(seconds: float = 0.0) -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Any, *, within_seconds: float = 60.0, step_seconds: float = 0.05) -> None:
+async def until(
+    condition: Any, *, within_seconds: float = 60.0, step_seconds: float = 0.05
+) -> None:
     """Waits for `condition()`, looking every step; fails after the deadline."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_seconds

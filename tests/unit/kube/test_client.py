@@ -42,7 +42,9 @@ class Recorder:
         self.calls = []
 
     async def request(self, method, path, *, query=None, body=None, content_type="", **_):
-        self.calls.append((method, path, dict(query or {}), body and json.loads(body), content_type))
+        self.calls.append(
+            (method, path, dict(query or {}), body and json.loads(body), content_type)
+        )
         return Response(200, {}, b"{}")
 
 
