@@ -14,7 +14,7 @@ import msgspec
 from clusterops.core.observed import JobStatus
 
 
-class Action(msgspec.Struct, frozen=True, tag=True):
+class Action(msgspec.Struct, frozen=True):
     """Base of all actions."""
 
     needs_certainty: ClassVar[bool] = False
@@ -23,15 +23,15 @@ class Action(msgspec.Struct, frozen=True, tag=True):
 # On the job
 
 
-class AddJobFinalizer(Action):
+class AddJobFinalizer(Action, frozen=True):
     """From now on the job's deletion waits until its pods have ended."""
 
 
-class RemoveJobFinalizer(Action):
+class RemoveJobFinalizer(Action, frozen=True):
     """Nothing of the job is left; its object may go."""
 
 
-class WriteStatus(Action):
+class WriteStatus(Action, frozen=True):
     """Replaces the job's status, if it is still the one that the decision was based on.
 
     `certain` is False for a write that follows from the absence of something.
@@ -41,45 +41,51 @@ class WriteStatus(Action):
     certain: bool = True
 
 
-class DeleteJob(Action):
+class DeleteJob(Action, frozen=True):
     """The finished job has outlived its ttlSecondsAfterFinished."""
 
 
 # On its Workload
 
 
-class CreateWorkload(Action):
+class CreateWorkload(Action, frozen=True):
     """Puts the job into its queue."""
 
     body: Mapping[str, Any]
 
 
-class UpdateWorkload(Action):
+class UpdateWorkload(Action, frozen=True):
     """A merge patch of a Workload without reservation: priority, queue, pod sets, active, boost."""
 
     why: str
     patch: Mapping[str, Any]
 
 
-class EvictWorkload(Action):
+class EvictWorkload(Action, frozen=True):
     """Sets Evicted=True ourselves; quota stays held until the release."""
 
+    needs_certainty: ClassVar[bool] = True
+
     reason: str
     message: str
 
 
-class CancelEviction(Action):
+class CancelEviction(Action, frozen=True):
     """Sets Evicted=False: whatever the quota was wanted for has gone away, the job goes on."""
 
+    needs_certainty: ClassVar[bool] = True
+
     reason: str
     message: str
 
 
-class SetPodsReady(Action):
+class SetPodsReady(Action, frozen=True):
     """Tells the queue that all ranks run."""
 
+    needs_certainty: ClassVar[bool] = True
 
-class ReleaseQuota(Action):
+
+class ReleaseQuota(Action, frozen=True):
     """The one status write that gives the quota back. Decided only when no pod is alive.
 
     `hold` keeps the Workload out of the queue afterwards; `ran_seconds` is added to its past time.
@@ -92,17 +98,17 @@ class ReleaseQuota(Action):
     ran_seconds: int = 0
 
 
-class HoldWorkload(Action):
+class HoldWorkload(Action, frozen=True):
     """Keeps a waiting Workload out of the queue (OnHold)."""
 
     message: str
 
 
-class WakeWorkload(Action):
+class WakeWorkload(Action, frozen=True):
     """Ends a hold, and undoes a Requeued=False that would keep a reactivated Workload out."""
 
 
-class FinishWorkload(Action):
+class FinishWorkload(Action, frozen=True):
     """Sets Finished=True, which frees the quota for good. Decided only when no pod is alive."""
 
     needs_certainty: ClassVar[bool] = True
@@ -111,32 +117,32 @@ class FinishWorkload(Action):
     message: str
 
 
-class RemoveWorkloadFinalizer(Action):
+class RemoveWorkloadFinalizer(Action, frozen=True):
     """The Workload holds nothing any more; it may be deleted."""
 
     needs_certainty: ClassVar[bool] = True
 
 
-class DeleteWorkload(Action):
+class DeleteWorkload(Action, frozen=True):
     """Removes a Workload that can never be admitted again; another takes its place."""
 
 
 # On the pods of an attempt
 
 
-class CreateSecret(Action):
+class CreateSecret(Action, frozen=True):
     """The token and CA with which the attempt's ranks report. The token itself is not in here."""
 
     attempt: int
 
 
-class CreateService(Action):
+class CreateService(Action, frozen=True):
     """The headless Service through which ranks find each other."""
 
     body: Mapping[str, Any]
 
 
-class CreatePod(Action):
+class CreatePod(Action, frozen=True):
     """Starts one rank. Decided only while the quota is held and no other attempt is alive."""
 
     needs_certainty: ClassVar[bool] = True
@@ -145,8 +151,10 @@ class CreatePod(Action):
     body: Mapping[str, Any]
 
 
-class DeletePod(Action):
+class DeletePod(Action, frozen=True):
     """TERM now, KILL after `grace_seconds`. 0 forgets the pod of a node that is proven dead."""
+
+    needs_certainty: ClassVar[bool] = True
 
     name: str
     uid: str
@@ -157,7 +165,7 @@ class DeletePod(Action):
 # Time
 
 
-class Wake(Action):
+class Wake(Action, frozen=True):
     """Decide again after this long, even if nothing changes."""
 
     after_seconds: float

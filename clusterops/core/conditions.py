@@ -39,5 +39,3 @@ def seconds_since(moment: datetime | None, now: datetime) -> float:
 def to_milliseconds(moment: datetime) -> datetime:
     """The moment without the digits that no reader wants to see."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-
-

@@ -10,8 +10,10 @@ from typing import NamedTuple
 from clusterops.api.reasons import Cause
 from clusterops.core.observed import Node, Observed, Pod, RankReport, Terminated
 
-EXIT_PORT_TAKEN = 98
-"""A rank's process exits so (EADDRINUSE) when its rendezvous port belongs to somebody else."""
+EXIT_PORT_TAKEN = 75
+"""A rank's process exits so (EX_TEMPFAIL) when its rendezvous port belongs to somebody else."""
+EXIT_LEFT = 143
+"""A process ended by TERM, or one that saved and left because it was told to (128 + 15)."""
 
 # Reasons with which a kubelet or a controller ends a pod that did nothing wrong.
 _EVICTIONS = frozenset({"Evicted", "Preempting", "NodeShutdown", "Terminated", "Shutdown"})
@@ -61,8 +63,17 @@ def all_succeeded(pods: tuple[Pod, ...], expected: int) -> bool:
 
 
 def all_finished(reports: tuple[RankReport, ...], expected: int) -> bool:
-    """True when every rank has said that all its work is done."""
-    return {report.rank for report in reports if report.finished} >= set(range(expected))
+    """True when every rank has said that all its work is done.
+
+    `expected` is the number of pods; one with several processes may report for each of them.
+    """
+    return len(reports) >= expected and all(report.finished for report in reports)
+
+
+def left_as_asked(pod: Pod) -> bool:
+    """True for a pod that ended as one does that was told to save and leave."""
+    ended = _failed_container(pod)
+    return pod.status.phase == "Failed" and ended is not None and ended.exit_code == EXIT_LEFT
 
 
 def first_failure(pods: tuple[Pod, ...], nodes: Observed) -> Ending | None:
@@ -85,6 +96,8 @@ def blame(pod: Pod, node: Node | None) -> Ending:
     where = f" on {pod.spec.node_name}" if pod.spec.node_name else ""
     who = f"rank {pod.rank}{where}"
     reason = pod.status.reason
+    if pod.metadata.deleting:
+        return Ending(Cause.EVICTED, f"{who} was deleted")
     if node is not None and node.faulty:
         return Ending(Cause.NODE_FAULT, f"{who} failed and its node has a health fault")
     if reason in _NODE_LOSSES:
@@ -92,7 +105,9 @@ def blame(pod: Pod, node: Node | None) -> Ending:
     disrupted = pod.condition("DisruptionTarget")
     if reason in _EVICTIONS or (disrupted is not None and disrupted.true):
         why = reason or (disrupted.reason if disrupted is not None else "")
-        return Ending(Cause.EVICTED, f"{who} was put out by its node: {why} {pod.status.message}".strip())
+        return Ending(
+            Cause.EVICTED, f"{who} was put out by its node: {why} {pod.status.message}".strip()
+        )
     ended = _failed_container(pod)
     if ended is None or ended.reason in _START_FAILURES or reason in _START_FAILURES:
         detail = (ended and (ended.message or ended.reason)) or pod.status.message or reason

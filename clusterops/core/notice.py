@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from clusterops.api.heartbeat import SaveRequest
 from clusterops.api.reasons import Cause, WaitReason
+from clusterops.core.exits import left_as_asked
 from clusterops.core.observed import Attempt, Observed, Pod, TrainingJob, Workload
 from clusterops.core.progress import saved
 from clusterops.core.settings import Settings
@@ -34,7 +35,9 @@ class Plan(NamedTuple):
     why: str
 
 
-def window_seconds(job: TrainingJob, cause: Cause, pods: tuple[Pod, ...], settings: Settings) -> float:
+def window_seconds(
+    job: TrainingJob, cause: Cause, pods: tuple[Pod, ...], settings: Settings
+) -> float:
     """How long a job may take from the notice to its pods' end."""
     grace = min(float(job.spec.checkpoint.grace_period_seconds), settings.longest_grace_seconds)
     if not any(pod.alive for pod in pods):
@@ -160,7 +163,7 @@ def _broken(job: TrainingJob, attempt: Attempt, observed: Observed) -> str:
     if attempt.cause in _BROKEN:
         return "its ranks cannot go on without the one that failed"
     own = [pod for pod in observed.pods if pod.attempt == attempt.number]
-    if any(pod.status.phase == "Failed" for pod in own):
+    if any(pod.status.phase == "Failed" and not left_as_asked(pod) for pod in own):
         return "a rank has failed"
     if any(pod.alive and pod.metadata.deleting for pod in own):
         return "a rank is being deleted"

@@ -19,7 +19,7 @@ class Wire(msgspec.Struct, frozen=True, rename="camel"):
     """Base of the projections: immutable, camelCase on the wire."""
 
 
-class Owner(Wire):
+class Owner(Wire, frozen=True):
     """One entry of ownerReferences."""
 
     kind: str = ""
@@ -28,7 +28,7 @@ class Owner(Wire):
     controller: bool | None = None
 
 
-class Metadata(Wire):
+class Metadata(Wire, frozen=True):
     """The part of an object's metadata that decisions read."""
 
     name: str = ""
@@ -63,7 +63,7 @@ class Metadata(Wire):
         return (self.annotations or {}).get(key, "")
 
 
-class Condition(Wire):
+class Condition(Wire, frozen=True):
     """A standard condition."""
 
     type: str
@@ -81,14 +81,14 @@ class Condition(Wire):
 # The job
 
 
-class Checkpoint(Wire):
+class Checkpoint(Wire, frozen=True):
     """Where a job saves and how long it may take over it."""
 
     directory: str | None = None
     grace_period_seconds: int = 120
 
 
-class JobSpec(Wire):
+class JobSpec(Wire, frozen=True):
     """What the user wants; the API server has validated it."""
 
     queue_name: str
@@ -105,7 +105,7 @@ class JobSpec(Wire):
     ttl_seconds_after_finished: int | None = None
 
 
-class Progress(Wire, omit_defaults=True):
+class Progress(Wire, frozen=True):
     """How far the training is. `step` is the smallest any rank reported, `durable_step` the newest saved."""
 
     step: int | None = None
@@ -115,7 +115,7 @@ class Progress(Wire, omit_defaults=True):
     updated_at: datetime | None = None
 
 
-class Attempt(Wire, omit_defaults=True):
+class Attempt(Wire, frozen=True, omit_defaults=True):
     """One admission of the job. A `cause` without `ended_at` says why it is being ended."""
 
     number: int
@@ -131,7 +131,7 @@ class Attempt(Wire, omit_defaults=True):
     lost_gpu_seconds: float | None = None
 
 
-class Counts(Wire):
+class Counts(Wire, frozen=True):
     """Sums over the whole life of the job."""
 
     attempts: int = 0
@@ -142,7 +142,7 @@ class Counts(Wire):
     lost_gpu_seconds: float = 0.0
 
 
-class JobStatus(Wire):
+class JobStatus(Wire, frozen=True):
     """Everything the operator must remember about a job; a restarted operator reads only this.
 
     Beyond the documented fields: `attempt_begun_at` is when the current attempt was admitted,
@@ -177,7 +177,7 @@ class JobStatus(Wire):
         return next((found for found in self.conditions if found.type == kind), None)
 
 
-class TrainingJob(Wire):
+class TrainingJob(Wire, frozen=True):
     """A TrainingJob as the operator reads it. `malformed` says why the spec cannot be read, if so."""
 
     metadata: Metadata
@@ -194,7 +194,7 @@ class TrainingJob(Wire):
 # Kueue's objects
 
 
-class AssignedPodSet(Wire):
+class AssignedPodSet(Wire, frozen=True):
     """What one pod set was given."""
 
     name: str = ""
@@ -202,14 +202,14 @@ class AssignedPodSet(Wire):
     count: int | None = None
 
 
-class Admission(Wire):
+class Admission(Wire, frozen=True):
     """A reservation of quota."""
 
     cluster_queue: str = ""
     pod_set_assignments: tuple[AssignedPodSet, ...] = ()
 
 
-class PodSetUpdate(Wire):
+class PodSetUpdate(Wire, frozen=True):
     """What an admission check asks to be added to the pods."""
 
     name: str = ""
@@ -219,7 +219,7 @@ class PodSetUpdate(Wire):
     tolerations: tuple[dict[str, Any], ...] | None = None
 
 
-class CheckState(Wire):
+class CheckState(Wire, frozen=True):
     """The state of one admission check."""
 
     name: str = ""
@@ -228,13 +228,13 @@ class CheckState(Wire):
     pod_set_updates: tuple[PodSetUpdate, ...] | None = None
 
 
-class PriorityClassRef(Wire):
+class PriorityClassRef(Wire, frozen=True):
     """Which class a Workload's priority came from."""
 
     name: str = ""
 
 
-class WorkloadSpec(Wire):
+class WorkloadSpec(Wire, frozen=True):
     """The part of a Workload's spec that may differ from what the job wants."""
 
     queue_name: str = ""
@@ -243,7 +243,7 @@ class WorkloadSpec(Wire):
     priority_class_ref: PriorityClassRef | None = None
 
 
-class WorkloadStatus(Wire):
+class WorkloadStatus(Wire, frozen=True):
     """A Workload's state as Kueue and this operator write it."""
 
     conditions: tuple[Condition, ...] | None = None
@@ -252,7 +252,7 @@ class WorkloadStatus(Wire):
     accumulated_past_execution_time_seconds: int | None = None
 
 
-class Workload(Wire):
+class Workload(Wire, frozen=True):
     """The Workload of one job."""
 
     metadata: Metadata
@@ -296,7 +296,7 @@ class Workload(Wire):
 # Pods and nodes
 
 
-class Terminated(Wire):
+class Terminated(Wire, frozen=True):
     """How a container ended."""
 
     exit_code: int = 0
@@ -305,34 +305,34 @@ class Terminated(Wire):
     finished_at: datetime | None = None
 
 
-class Waiting(Wire):
+class Waiting(Wire, frozen=True):
     """Why a container has not started."""
 
     reason: str = ""
     message: str = ""
 
 
-class ContainerState(Wire):
+class ContainerState(Wire, frozen=True):
     """At most one is set."""
 
     waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Wire):
+class ContainerStatus(Wire, frozen=True):
     """One container."""
 
     name: str = ""
     state: ContainerState = ContainerState()
 
 
-class PodSpec(Wire):
+class PodSpec(Wire, frozen=True):
     """Where the pod runs."""
 
     node_name: str = ""
 
 
-class PodStatus(Wire):
+class PodStatus(Wire, frozen=True):
     """How the pod fares."""
 
     phase: str = "Pending"
@@ -343,7 +343,7 @@ class PodStatus(Wire):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class Pod(Wire):
+class Pod(Wire, frozen=True):
     """One pod of a job."""
 
     metadata: Metadata
@@ -387,7 +387,7 @@ class Pod(Wire):
         return (self.status.init_container_statuses or ()) + (self.status.container_statuses or ())
 
 
-class Taint(Wire):
+class Taint(Wire, frozen=True):
     """A taint of a node."""
 
     key: str = ""
@@ -395,19 +395,19 @@ class Taint(Wire):
     effect: str = ""
 
 
-class NodeSpec(Wire):
+class NodeSpec(Wire, frozen=True):
     """The part of a node's spec that decisions read."""
 
     taints: tuple[Taint, ...] | None = None
 
 
-class NodeStatus(Wire):
+class NodeStatus(Wire, frozen=True):
     """The part of a node's status that decisions read."""
 
     conditions: tuple[Condition, ...] | None = None
 
 
-class Node(Wire):
+class Node(Wire, frozen=True):
     """One node."""
 
     metadata: Metadata

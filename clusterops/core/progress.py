@@ -99,9 +99,7 @@ def with_steps(attempt: Attempt, job: TrainingJob, reports: tuple[RankReport, ..
     )
 
 
-def with_losses(
-    attempt: Attempt, job: TrainingJob, gpus: int, now: datetime, rate: float | None
-) -> Attempt:
+def with_losses(attempt: Attempt, gpus: int, now: datetime, rate: float | None) -> Attempt:
     """The ended attempt with the work that must be done again.
 
     A completed one lost nothing. One that reported steps lost those after its newest checkpoint.
@@ -111,9 +109,7 @@ def with_losses(
         return msgspec.structs.replace(attempt, lost_steps=0, lost_gpu_seconds=0.0)
     ran = seconds_since(attempt.started_at, now)
     if attempt.last_step is None:
-        return msgspec.structs.replace(
-            attempt, lost_steps=0, lost_gpu_seconds=round(ran * gpus, 1)
-        )
+        return msgspec.structs.replace(attempt, lost_steps=0, lost_gpu_seconds=round(ran * gpus, 1))
     lost = max(0, attempt.last_step - (attempt.durable_step or 0))
     own = attempt.last_step - (attempt.first_step or 0)
     if rate is None and own > 0 and ran > 0:

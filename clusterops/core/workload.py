@@ -141,7 +141,9 @@ def gpus_per_pod(job: TrainingJob) -> int:
 # Status writes
 
 
-def evicted_status(raw: dict[str, Any], reason: str, message: str, now: datetime) -> dict[str, Any] | None:
+def evicted_status(
+    raw: dict[str, Any], reason: str, message: str, now: datetime
+) -> dict[str, Any] | None:
     """Evicted=True by us, quota held. None when it is evicted already or holds nothing."""
     status = _status(raw)
     if not status.get("admission") or _true(status, "Evicted"):
