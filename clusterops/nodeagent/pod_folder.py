@@ -215,7 +215,7 @@ class PodFolder:
     ) -> str:
         launch = records.read(str(path / records.LAUNCH)) or {}
         content = b""
-        with contextlib.suppress(OSError), open(launch.get("messagePath", ""), "rb") as file:  # noqa: PTH123
+        with contextlib.suppress(OSError), Path(launch.get("messagePath", "")).open("rb") as file:
             content = file.read(MAX_MESSAGE_BYTES)
         if not content and record["code"] != 0 and launch.get("messageFromLogs"):
             content = tail(self.log_path(container, attempt), max_bytes=2048, max_lines=80)

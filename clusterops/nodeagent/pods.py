@@ -351,7 +351,7 @@ class PodRunner:
 
     def _event(self, pod: PodObject | None, kind: str, reason: str, message: str) -> None:
         if pod is not None:
-            about = {"apiVersion": "v1", "kind": "Pod", **pod}
+            about = {**pod, "apiVersion": "v1", "kind": "Pod"}  # objects of a list lack both
             self._recorder.record(about, kind, reason, message)
 
 

@@ -24,11 +24,12 @@ from clusterops.nodeagent.node import NodeRegistration
 from clusterops.nodeagent.pods import PodRunner
 from clusterops.nodeagent.state_lock import StateInUse, StateLock
 
-__all__ = ["ConfigurationError", "NodeAgentConfig", "StateInUse", "serve"]
+__all__ = ["Agent", "ConfigurationError", "NodeAgentConfig", "StateInUse", "serve"]
 
 WORKERS = 8
 SWEEP_SECONDS = 3600.0
 LAST_WORDS_SECONDS = 5.0
+LAST_EVENTS_SECONDS = 1.0
 # Statuses wait in the queue while the API server is away, not in a worker, and are delivered soon
 # after it comes back.
 RETRY = RetryPolicy(attempts=2, unreachable_attempts=1, deadline_seconds=5.0)
@@ -53,17 +54,18 @@ async def serve(config: NodeAgentConfig, stop: asyncio.Event) -> None:
         connection = connect.load(config.kubeconfig)
         try:
             client = Client(connection.transport, retry=RETRY)
-            await _Agent(config, client, await _inventory(config)).run(stop)
+            await Agent(config, client, await _inventory(config)).run(stop)
         finally:
             await connection.close()
     finally:
         lock.release()
 
 
-class _Agent:
-    """The parts of one agent and how they are wired."""
+class Agent:
+    """The parts of one agent and how they are wired. Needs a running event loop."""
 
     def __init__(self, config: NodeAgentConfig, client: Client, inventory: tuple[Gpu, ...]) -> None:
+        """`config` has absolute paths; `inventory` are the GPUs to give to pods."""
         here = machine.describe()
         self._config = config
         self._store: Store[dict[str, Any]] = Store()
@@ -102,6 +104,8 @@ class _Agent:
             try:
                 if keep and self._config.end_pods_on_stop:
                     await self._end_pods()
+                if keep:
+                    await self._recorder.flush(LAST_EVENTS_SECONDS)
             finally:
                 await _cancel(keep)
                 self._runner.close()
@@ -124,7 +128,6 @@ class _Agent:
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._node.say_stopped()
-                await self._recorder.flush(LAST_WORDS_SECONDS)
         except (KubeError, TimeoutError) as error:
             log.warning("the API server was not told that this node stops: %s", error)
 
