@@ -89,7 +89,9 @@ _BINARY = (
     ("+", "-"),
     ("*", "/", "%"),
 )
-_DEPTH_LIMIT = 100
+# Trees are walked by recursion, so that neither depth nor length may grow without bound.
+_DEPTH_LIMIT = 30
+_STEPS_LIMIT = 150
 
 
 def parse(text: str) -> Expression:
@@ -140,6 +142,7 @@ class _Parser:
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
+        self._steps = 0
 
     def parse(self) -> Expression:
         tree = self._ternary()
@@ -152,6 +155,9 @@ class _Parser:
         kind, token, _ = self._tokens[self._at]
         if token in tokens and kind in ("operator", "name"):
             self._at += 1
+            self._steps += 1
+            if self._steps > _STEPS_LIMIT:
+                raise CelError(f"the expression has more than {_STEPS_LIMIT} operators")
             return token
         return None
 

@@ -143,7 +143,7 @@ def _operation(kind: Kind, action: str, content: dict[str, Any]) -> dict[str, An
         ]
         types = _PATCHES if action == "patch" else ("application/json",)
         body = {} if action == "patch" else content
-        operation["requestBody"] = {"content": {type_: body for type_ in types}, "required": True}
+        operation["requestBody"] = {"content": dict.fromkeys(types, body), "required": True}
     return operation
 
 

@@ -47,7 +47,11 @@ QUANTITIES = {
     "limits", "requests", "capacity", "allocatable", "overhead", "sizeLimit", "divisor",
     "allocatedResources", "consumedCapacity",
 }  # fmt: skip
-INT_OR_STRING = {("HTTPGetAction", "port"), ("TCPSocketAction", "port"), ("ServicePort", "targetPort")}
+INT_OR_STRING = {
+    ("HTTPGetAction", "port"),
+    ("TCPSocketAction", "port"),
+    ("ServicePort", "targetPort"),
+}
 # JSONSchemaProps holds itself in places that the models call "object".
 RECURSIVE = {("JSONSchemaProps", "items"): "JSONSchemaProps"}
 
