@@ -36,9 +36,14 @@ class Progress:
 
     def resumed(self, manifest: Manifest) -> None:
         """Goes on where a checkpoint was made."""
-        self.step = self._saved_step = self._resumed_at = manifest.step
+        self.resumed_at(manifest.step)
         self._trained_before = float(manifest.resume.get("trainedSeconds", 0.0))
         self._permanent_at = float(manifest.resume.get("permanentAtSeconds", 0.0))
+
+    def resumed_at(self, step: int) -> None:
+        """Goes on after this step; 0 is a fresh start."""
+        self.step = self._saved_step = step
+        self._resumed_at = step or None
 
     def begin(self) -> None:
         """Training starts now; time before it does not count."""

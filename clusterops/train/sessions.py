@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterops.api.heartbeat import Durable, Heartbeat
 from clusterops.train import environment, randomness
@@ -20,13 +20,15 @@ from clusterops.train.checkpoint import CheckpointDirectory, Committed, open_dir
 from clusterops.train.contents import Contents, generators_of
 from clusterops.train.durability import sync_tree
 from clusterops.train.errors import ConfigurationError, Leave, StaleAttempt
-from clusterops.train.heartbeat import OperatorClient, Reporter
 from clusterops.train.interval import SaveInterval
 from clusterops.train.notice import NoticeBoard, TerminationSignal
 from clusterops.train.progress import Progress
 from clusterops.train.restoring import Restored, restore
 from clusterops.train.saving import Saver, Snapshot
 from clusterops.train.sections import Section, SectionCut
+
+if TYPE_CHECKING:
+    from clusterops.train.heartbeat import Reporter
 
 _LAST_REPORT_SECONDS = 5.0
 
@@ -192,6 +194,9 @@ class Session:
         self._ranks = _ranks_of(self._job.processes)
         self._signal.install()
         if self._job.endpoint is not None:
+            # HTTP and TLS are a third of this library's import time, and only needed here.
+            from clusterops.train.heartbeat import OperatorClient, Reporter
+
             client = OperatorClient(self._job.endpoint)
             self._reporter = Reporter(client, self._board, self._heartbeat)
             self._reporter.start()
@@ -314,6 +319,15 @@ class Session:
         leave, reason = self._mark_served()
         if leave:
             self._leave_when_saved = reason
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the job was told to leave and its own checkpoint is durable: it should end now."""
+        return bool(self._leave_when_saved)
+
+    def resumed_elsewhere(self, step: int) -> None:
+        """Says that the job has restored its own checkpoint, of `step` steps, by itself."""
+        self._progress.resumed_at(step)
 
     def save(self) -> None:
         """Saves now and waits until it is durable. Needs `resume` and a directory."""
