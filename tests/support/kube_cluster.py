@@ -10,6 +10,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -23,7 +24,7 @@ GADGETS = Resource("example.org", "v1", "gadgets", "Gadget", False)
 class Answer(NamedTuple):
     status: int
     body: Any
-    headers: dict[str, str] = {}
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 def status_answer(code: int, reason: str, message: str = "", **headers: str) -> Answer:
@@ -253,8 +254,8 @@ class FakeTransport:
         *,
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
+        content_type: str = "application/json",  # noqa: ARG002 - the protocol's
+        accept: str = "application/json",  # noqa: ARG002
         timeout_seconds: float = 30.0,
     ) -> Response:
         self.requests.append((method, path, dict(query or {})))
@@ -291,7 +292,7 @@ class FakeTransport:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        accept: str = "application/json",
+        accept: str = "application/json",  # noqa: ARG002
         silence_seconds: float | None = None,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         self.requests.append(("WATCH", path, dict(query or {})))
@@ -314,8 +315,8 @@ class FakeTransport:
                     sent = [event]
                     if event is not None and self.events is not None:
                         sent = self.events(event)
-                        while sent == ["silence"]:
-                            await asyncio.sleep(3600.0)
+                        if sent == ["silence"]:
+                            await asyncio.Event().wait()
             except TimeoutError as error:
                 raise Unreachable(f"nothing came for {silence_seconds} s") from error
             for item in sent:

@@ -145,7 +145,7 @@ def test_list_begins_again_when_a_page_token_grew_too_old():
         cluster, transport, client = world()
         for number in range(5):
             cluster.put("widgets", "ns", f"w{number}")
-        transport.after = lambda method, path: cluster.snapshots.clear()
+        transport.after = lambda *_: cluster.snapshots.clear()
         items, _ = await client.list(WIDGETS, limit=2)
         assert [item["metadata"]["name"] for item in items] == [f"w{n}" for n in range(5)]
         transport.script.append(status_answer(410, "Expired"))
@@ -304,13 +304,13 @@ def test_update_status_gives_up_after_its_attempts_and_can_leave_things_alone():
     async def scenario():
         cluster, transport, client = world()
         before = cluster.put("widgets", "ns", "a", status={})
-        assert await client.update_status(WIDGETS, "ns", "a", lambda obj: None) == before
+        assert await client.update_status(WIDGETS, "ns", "a", lambda _: None) == before
 
         def mutate(obj):
             obj["status"]["spoiled"] = True  # a copy: what is compared stays as it was
             return {"new": 1}
 
-        transport.before = lambda method, path: (
+        transport.before = lambda method, _: (
             status_answer(409, "Conflict") if method == "PUT" else None
         )
         with pytest.raises(Conflict):
@@ -322,7 +322,7 @@ def test_update_status_gives_up_after_its_attempts_and_can_leave_things_alone():
 
 def test_a_followed_log_comes_in_pieces():
     class Logs(Recorder):
-        def stream(self, path, *, query=None, accept="", silence_seconds=None):
+        def stream(self, path, *, query=None, accept="", silence_seconds=None):  # noqa: ARG002
             self.calls.append((path, dict(query), silence_seconds))
             return self._open()
 

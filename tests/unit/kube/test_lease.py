@@ -285,7 +285,7 @@ def test_after_a_loss_it_competes_again():
         cluster = FakeCluster()
         a = Candidate(cluster, "a").start()
         await settle(5)
-        a.transport.before = lambda method, path: status_answer(500, "InternalError")
+        a.transport.before = lambda *_: status_answer(500, "InternalError")
         await until(lambda: a.told == ["started", "stopped"])
         a.transport.before = None
         await until(lambda: a.told == ["started", "stopped", "started"])
@@ -330,7 +330,7 @@ def test_work_that_cannot_be_stopped_after_a_loss_ends_the_process_not_the_promi
 
         a.start(deaf_work)
         await settle(5)
-        a.transport.before = lambda method, path: Unreachable("cut off")
+        a.transport.before = lambda *_: Unreachable("cut off")
         await settle(40)
         with pytest.raises(LostLeadership, match="must be restarted"):
             await a.task
@@ -346,7 +346,7 @@ def test_the_same_identity_goes_on_at_once_after_a_crash():
         cluster = FakeCluster()
         a = Candidate(cluster, "a").start()
         await settle(5)
-        a.transport.before = lambda method, path: Unreachable("killed")
+        a.transport.before = lambda *_: Unreachable("killed")
         a.task.cancel()
         await asyncio.gather(a.task, return_exceptions=True)
         assert lease_of(cluster)["holderIdentity"] == "a"

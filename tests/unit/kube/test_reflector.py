@@ -138,7 +138,7 @@ def test_410_lists_again_and_tells_only_what_differs(when):
             world.told.clear()
             gone = status_answer(410, "Expired", "too old resource version")
             # Nothing of what happens now is seen as an event.
-            world.transport.events = lambda event: [{"type": "ERROR", "object": gone.body}]
+            world.transport.events = lambda _: [{"type": "ERROR", "object": gone.body}]
             world.put("changes", 2)
             world.put("comes", 2)
             world.cluster.remove("widgets", "ns", "goes")
@@ -177,7 +177,7 @@ def test_410_between_two_pages_lists_without_pages():
 def test_a_silent_watch_is_left_after_75_to_90_seconds():
     async def scenario():
         world = World(timing=ReflectorTiming(relist=1e6))
-        world.transport.events = lambda event: ["silence"]
+        world.transport.events = lambda _: ["silence"]
         async with world:
             await world.reflector.wait_synced(10)
             loop = asyncio.get_running_loop()
