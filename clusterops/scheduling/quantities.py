@@ -11,7 +11,8 @@ PODS = "pods"
 
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))"
-    r"(?P<suffix>n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?\d+)?"
+    r"(?P<suffix>n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?\d+)?",
+    re.ASCII,
 )
 _DECIMAL_STEPS = ("", "k", "M", "G", "T", "P", "E")
 _BINARY_STEPS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
