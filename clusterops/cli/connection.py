@@ -1,0 +1,74 @@
+"""Which cluster a command speaks to, and the connection to it for the length of one command."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from clusterops.api.names import ENV_HOME
+from clusterops.kube import connect
+from clusterops.kube.client import Client
+from clusterops.local.state_folder import StateFolder, default_path
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the options say about the cluster. `context` or `kubeconfig` name one explicitly."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """A cluster at hand. `local` is the state folder when it is local mode, else None."""
+
+    client: Client
+    namespace: str
+    server: str
+    user: str
+    local: StateFolder | None
+
+
+def local_folder(target: Target, environ: Mapping[str, str]) -> StateFolder | None:
+    """Local mode's folder, when it is up and nothing names another cluster.
+
+    ~/.kube/config is where a cluster is found when none is named: local mode, which somebody has
+    just started, goes before it. $KUBECONFIG and the options name one.
+    """
+    if target.kubeconfig or target.context:
+        return None
+    if environ.get("KUBECONFIG") and not environ.get(ENV_HOME):
+        return None
+    folder = StateFolder(default_path(environ))
+    return folder if folder.kubeconfig.exists() and folder.is_locked() else None
+
+
+def run(target: Target, work: Callable[[Session], Awaitable[T]]) -> T:
+    """Runs `work` with a connection, in an event loop of its own, and closes it.
+
+    Raises:
+        clusterops.kube.errors.KubeError: no cluster is configured, or what `work` met there.
+    """
+    folder = local_folder(target, os.environ)
+    found = connect.load(
+        folder.kubeconfig if folder else target.kubeconfig,
+        context=target.context,
+        namespace=target.namespace,
+    )
+
+    async def connected() -> T:
+        client = found.client()
+        try:
+            return await work(
+                Session(client, found.namespace or "default", found.server, found.user, folder)
+            )
+        finally:
+            await found.close()
+
+    return asyncio.run(connected())
