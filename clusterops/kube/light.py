@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from clusterops.kube.access import Access
 from clusterops.kube.credentials import Credential, Credentials, credentials_for
-from clusterops.kube.errors import ConfigError, Unreachable, from_answer
+from clusterops.kube.errors import ConfigError, Unreachable, from_answer, printable
 from clusterops.kube.http1 import CONNECTION_ERRORS, Head, HttpConnection
 from clusterops.kube.tls import client_context
 from clusterops.kube.transport import Response
@@ -334,7 +334,7 @@ class LightTransport:
 
 
 def _why(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return printable(str(error)) or type(error).__name__
 
 
 def is_loopback(host: str) -> bool:

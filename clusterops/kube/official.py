@@ -25,7 +25,7 @@ from kubernetes.aio.config.openid import OpenIDRequestor
 
 from clusterops.kube.access import Access
 from clusterops.kube.credentials import Credential, Credentials, credentials_for
-from clusterops.kube.errors import ConfigError, Unreachable, from_answer
+from clusterops.kube.errors import ConfigError, Unreachable, from_answer, printable
 from clusterops.kube.light import is_loopback
 from clusterops.kube.tls import client_context
 from clusterops.kube.transport import Response
@@ -231,7 +231,7 @@ class OfficialTransport:
     def _broken(self, method: str, error: BaseException) -> Unreachable:
         return Unreachable(
             f"the connection to {self._access.server} broke during a {method}: "
-            f"{str(error) or type(error).__name__}"
+            f"{printable(str(error)) or type(error).__name__}"
         )
 
 
