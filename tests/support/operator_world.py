@@ -1,0 +1,699 @@
+"""A small cluster in virtual time: the operator's real code against a queue, nodes and training jobs
+that behave as the real ones were measured to, and an API server in memory.
+
+Everything random comes from one seed. The operator may be killed before or after any of its writes;
+its view of each kind lags behind by its own amount. `Laws` are checked at every single write.
+"""
+
+import copy
+import json
+import random
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from support.operator_server import FakeClient, FakeServer
+
+from clusterops.api import names
+from clusterops.api.heartbeat import Answer, Durable, Heartbeat, SaveRequest
+from clusterops.core import observed as views
+from clusterops.core.settings import Settings
+from clusterops.kube.errors import Conflict, KubeError
+from clusterops.operator import tokens
+from clusterops.operator.actions import Applier, Identity
+from clusterops.operator.endpoint import Endpoint
+from clusterops.operator.heartbeats import HeartbeatTable
+from clusterops.operator.metrics import Metrics
+from clusterops.operator.observation import Observation, Stores
+from clusterops.operator.ports import PortBook
+from clusterops.operator.progress import ProgressFeed
+from clusterops.operator.training_jobs import TrainingJobs
+from clusterops.scheduling import parse
+
+Json = dict[str, Any]
+KEY = b"k" * 32
+NAMESPACE = "research"
+QUOTA = 8
+SETTINGS = Settings(
+    runtime="processes",
+    agent_url="https://127.0.0.1:8443",
+    node_lost_seconds=20.0,
+    leave_seconds=3.0,
+    start_failed_seconds=10.0,
+)
+
+
+class Crash(BaseException):
+    """The operator was killed."""
+
+
+class WorldClock:
+    """Virtual time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 11, 30, 12, 0, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class Trainer:
+    """The processes of one attempt of one job, as `clusterops.train` has them behave."""
+
+    job: str
+    uid: str
+    attempt: int
+    ranks: int
+    total: int
+    save_seconds: float
+    obeys: bool
+    step: int = 0
+    durable: int = 0
+    asked: SaveRequest | None = None
+    saving_until: float | None = None
+    saved_for_notice: bool = False
+    acknowledged_in: int | None = None  # the operator's life that took the report of that save
+    stale: bool = False
+    finished: bool = False
+    left: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+
+
+class Laws:
+    """What must hold at every instant, whatever fails."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+        self.releases: dict[str, int] = {}
+        self.evictions: dict[str, int] = {}
+        self.overbooked_by_others = False
+        server.on_change.append(self._check)
+
+    def alive(self, job: str) -> list[Json]:
+        return [
+            pod
+            for pod in self._server.all("pods")
+            if pod["metadata"]["labels"][names.LABEL_JOB] == job
+            and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        ]
+
+    def _check(self, plural: str, before: Json | None, after: Json | None) -> None:
+        if plural == "pods" and after is not None:
+            self._pod_written(before, after)
+        if plural == "workloads" and before is not None:
+            self._workload_written(before, after)
+
+    def _pod_written(self, before: Json | None, after: Json) -> None:
+        job = after["metadata"]["labels"][names.LABEL_JOB]
+        attempts = {pod["metadata"]["labels"][names.LABEL_ATTEMPT] for pod in self.alive(job)}
+        assert len(attempts) <= 1, f"{job} has pods of attempts {attempts} alive"
+        if before is None:
+            owner = after["metadata"]["ownerReferences"][0]["uid"]
+            held = [w for w in self._server.all("workloads") if _owner(w) == owner and _holds(w)]
+            assert held, f"a pod of {job} was created without quota"
+
+    def _workload_written(self, before: Json, after: Json | None) -> None:
+        job = before["metadata"]["labels"][names.LABEL_JOB]
+        was_evicted = _true(before, "Evicted")
+        if after is not None and _true(after, "Evicted") and not was_evicted and _holds(after):
+            self.evictions[job] = self.evictions.get(job, 0) + 1
+        frees = _holds(before) and (after is None or not _holds(after))
+        if not frees:
+            return
+        if after is not None and after["spec"].get("active") is False:
+            self.overbooked_by_others = True
+            return
+        assert not self.alive(job), f"quota of {job} was freed while its pods were alive"
+        if after is None or _true(after, "Finished"):
+            return
+        assert was_evicted, f"{job} was released without having been evicted"
+        self.releases[job] = self.releases.get(job, 0) + 1
+        conditions = {c["type"]: c for c in after["status"]["conditions"]}
+        assert conditions["Admitted"]["status"] == "False"
+        assert conditions["PodsReady"]["status"] == "False"
+
+
+class World:
+    """Everything, driven by `step`."""
+
+    def __init__(self, seed: int, *, crash_rate: float = 0.0, failure_rate: float = 0.0) -> None:
+        self.rng = random.Random(seed)
+        self.clock = WorldClock()
+        self.server = FakeServer(self.clock.now)
+        self.laws = Laws(self.server)
+        self.client = FakeClient(self.server, self.rng, failure_rate)
+        self.crash_rate = crash_rate
+        self.lag = True
+        self.trainers: dict[tuple[str, int], Trainer] = {}
+        self.durable: dict[str, int] = {}  # the checkpoint directories
+        self.plans: dict[str, Json] = {}  # how each job's processes behave
+        self.user_errors: dict[str, int] = {}
+        self.crashes = 0
+        self.closed_in: dict[tuple[str, int], int] = {}  # attempt -> the operator's life that closed it
+        self.server.on_change.append(self._note_closing)
+        self.passages: list[str] = []
+        self.crash_at: tuple[str, int] | None = None
+        self._cluster()
+        self.start_operator()
+
+    def _cluster(self) -> None:
+        server = self.server
+        server.create("resourceflavors", {"metadata": {"name": "gpu"}, "spec": {}})
+        quota = {"name": names.RESOURCE_GPU, "nominalQuota": QUOTA}
+        group = {
+            "coveredResources": [names.RESOURCE_GPU],
+            "flavors": [{"name": "gpu", "resources": [quota]}],
+        }
+        server.create(
+            "clusterqueues", {"metadata": {"name": "cq"}, "spec": {"resourceGroups": [group]}}
+        )
+        local = {"namespace": NAMESPACE, "name": "research"}
+        server.create("localqueues", {"metadata": local, "spec": {"clusterQueue": "cq"}})
+        for name, value in (("low", 100), ("high", 1000), ("urgent", 2000)):
+            server.create("workloadpriorityclasses", {"metadata": {"name": name}, "value": value})
+        for number in range(3):
+            node = server.create("nodes", {"metadata": {"name": f"node-{number}"}, "spec": {}})
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": server.stamp()}
+            server.replace_status("nodes", {**node, "status": {"conditions": [ready]}})
+
+    def submit(
+        self,
+        name: str,
+        *,
+        replicas: int = 2,
+        gpus: int = 2,
+        priority: str = "low",
+        total: int = 40,
+        save_seconds: float = 1.0,
+        obeys: bool = True,
+        heartbeats: bool = True,
+        fail_at: dict[int, int] | None = None,
+        **spec: Any,
+    ) -> None:
+        """Creates a job. `fail_at`: attempt -> step at which a rank exits 1."""
+        self.plans[name] = {
+            "total": total,
+            "save_seconds": save_seconds,
+            "obeys": obeys,
+            "heartbeats": heartbeats,
+            "fail_at": fail_at or {},
+        }
+        container = {
+            "name": "train",
+            "image": "none",
+            "command": ["train"],
+            "resources": {"limits": {names.RESOURCE_GPU: gpus}},
+        }
+        self.server.create(
+            "trainingjobs",
+            {
+                "apiVersion": names.TRAINING_JOBS.api_version,
+                "kind": "TrainingJob",
+                "metadata": {"namespace": NAMESPACE, "name": name},
+                "spec": {
+                    "queueName": "research",
+                    "priorityClassName": priority,
+                    "replicas": replicas,
+                    "template": {"spec": {"containers": [container]}},
+                    "checkpoint": {"directory": f"/checkpoints/{name}", "gracePeriodSeconds": 20},
+                    **spec,
+                },
+            },
+        )
+
+    def edit(self, name: str, **spec: Any) -> None:
+        self.server.patch("trainingjobs", NAMESPACE, name, {"spec": spec}, None)
+
+    def delete(self, name: str) -> None:
+        self.server.delete("trainingjobs", NAMESPACE, name, None, None)
+
+    def job(self, name: str) -> views.TrainingJob | None:
+        raw = self.server.find("trainingjobs", NAMESPACE, name)
+        return None if raw is None else views.training_job(raw)
+
+    def workload(self, name: str) -> Json | None:
+        found = [
+            w
+            for w in self.server.all("workloads")
+            if w["metadata"]["labels"][names.LABEL_JOB] == name
+        ]
+        return found[0] if found else None
+
+    def _note_closing(self, plural: str, before: Json | None, after: Json | None) -> None:
+        del before
+        if plural != "trainingjobs" or after is None:
+            return
+        for attempt in after.get("status", {}).get("attempts", []):
+            if attempt.get("endedAt"):
+                key = (after["metadata"]["name"], attempt["number"])
+                self.closed_in.setdefault(key, self.crashes)
+
+    # The operator
+
+    def start_operator(self) -> None:
+        """A new process: empty memory, everything listed anew."""
+        self.stores = Stores()
+        self.heartbeats = HeartbeatTable()
+        self.cursors = {plural: len(log) for plural, log in self.server.log.items()}
+        self.dirty: dict[tuple[str, str], None] = {}
+        self.timers: dict[tuple[str, str], float] = {}
+        ports = PortBook(29_400, 29_409)
+        observation = Observation(
+            self.stores, self.heartbeats, ports, SETTINGS, self.clock.monotonic
+        )
+        identity = Identity(lambda uid, attempt: tokens.issue(KEY, uid, attempt), b"ca")
+        applier = Applier(
+            self.client,  # type: ignore[arg-type]
+            identity,
+            lambda job, told: None,
+            failpoint=self._failpoint,
+            concurrency=1,
+        )
+        self.controller = TrainingJobs(
+            self.client,  # type: ignore[arg-type]
+            observation,
+            applier,
+            SETTINGS,
+            self.clock,  # type: ignore[arg-type]
+            self._enqueue,
+        )
+        feed = ProgressFeed(self._enqueue, self._enqueue_after, SETTINGS, self.clock)  # type: ignore[arg-type]
+        self.endpoint = Endpoint(
+            KEY,
+            self.stores.jobs,
+            self.heartbeats,
+            self.clock,  # type: ignore[arg-type]
+            Metrics(lambda: []),
+            feed.reported,
+            lambda: True,
+        )
+        self.controller.watch()
+        for plural, objects in self.server.objects.items():
+            for key, raw in objects.items():
+                self._see(plural, key, copy.deepcopy(raw))
+        self.down_until = 0.0
+
+    def _failpoint(self, passage: str) -> None:
+        self.passages.append(passage)
+        if self.crash_at is not None:
+            if passage == self.crash_at[0]:
+                left = self.crash_at[1] - 1
+                self.crash_at = (passage, left) if left else None
+                if not left:
+                    raise Crash
+        elif self.rng.random() < self.crash_rate:
+            raise Crash
+
+    def _enqueue(self, key: tuple[str, str]) -> None:
+        self.dirty[key] = None
+
+    def _enqueue_after(self, key: tuple[str, str], seconds: float) -> None:
+        due = self.clock.seconds + seconds
+        self.timers[key] = min(due, self.timers.get(key, due))
+
+    def _see(self, plural: str, key: tuple[str, str], raw: Json | None) -> None:
+        projections: dict[str, tuple[Any, Any]] = {
+            "trainingjobs": (self.stores.jobs, views.training_job),
+            "workloads": (self.stores.workloads, views.workload),
+            "pods": (self.stores.pods, views.pod),
+            "nodes": (self.stores.nodes, views.node),
+            "resourceflavors": (self.stores.flavors, views.flavor),
+            "clusterqueues": (self.stores.cluster_queues, parse.cluster_queue),
+            "localqueues": (self.stores.local_queues, parse.local_queue),
+            "workloadpriorityclasses": (self.stores.priorities, lambda raw: raw["value"]),
+        }
+        if plural not in projections:
+            return
+        store, project = projections[plural]
+        if raw is None:
+            store.remove(key)
+        else:
+            store.put(key, project(raw), raw["metadata"]["resourceVersion"])
+
+    def _deliver(self) -> None:
+        for plural, log in self.server.log.items():
+            cursor = self.cursors.get(plural, 0)
+            waiting = len(log) - cursor
+            count = self.rng.randint(0, waiting) if self.lag else waiting
+            for key, raw in log[cursor : cursor + count]:
+                self._see(plural, key, copy.deepcopy(raw))
+            self.cursors[plural] = cursor + count
+
+    async def _operate(self) -> None:
+        if self.clock.seconds < self.down_until:
+            return
+        self._deliver()
+        due = [key for key, at in self.timers.items() if at <= self.clock.seconds]
+        for key in due:
+            del self.timers[key]
+            self.dirty[key] = None
+        for key in list(self.dirty):
+            del self.dirty[key]
+            try:
+                again = await self.controller.reconcile(key)
+            except Crash:
+                self.crashes += 1
+                downtime = self.rng.choice([0.0, 0.5, 5.0])
+                self.start_operator()
+                self.down_until = self.clock.seconds + downtime
+                return
+            except Conflict:
+                self._enqueue_after(key, 0.5)
+            except KubeError:
+                self._enqueue_after(key, 1.0)
+            else:
+                if again is not None:
+                    self._enqueue_after(key, again)
+
+    # The queue, as Kueue was measured to behave
+
+    def _queue(self) -> None:
+        workloads = self.server.all("workloads")
+        for workload in workloads:
+            if workload["spec"].get("active") is False and _holds_admission(workload):
+                self._condition(workload, ("Evicted", True, "Deactivated", "deactivated"))
+        held = [w for w in self.server.all("workloads") if _holds(w)]
+        free = QUOTA - sum(_gpus(w) for w in held)
+        pending = sorted(
+            (w for w in self.server.all("workloads") if _pending(w)),
+            key=lambda w: (-w["spec"]["priority"], w["metadata"]["creationTimestamp"], w["metadata"]["uid"]),
+        )
+        if not pending:
+            return
+        head = pending[0]
+        for candidate in pending:
+            if _gpus(candidate) <= free:
+                self._admit(candidate)
+                return
+        victims, room = [], free
+        for candidate in sorted(held, key=lambda w: (not _true(w, "Evicted"), w["spec"]["priority"])):
+            if room >= _gpus(head) or candidate["spec"]["priority"] >= head["spec"]["priority"]:
+                break
+            victims.append(candidate)
+            room += _gpus(candidate)
+        if room < _gpus(head):
+            return
+        for victim in victims:
+            if not _true(victim, "Evicted"):
+                uid = head["metadata"]["uid"]
+                job_uid = head["metadata"]["labels"][names.KUEUE_LABEL_JOB_UID]
+                why = (
+                    f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to "
+                    "prioritization in the ClusterQueue; preemptor path: /cq; preemptee path: /cq"
+                )
+                self._condition(
+                    victim,
+                    ("Evicted", True, "Preempted", why),
+                    ("Preempted", True, "InClusterQueue", why),
+                )
+
+    def _admit(self, workload: Json) -> None:
+        assignment = {
+            "name": "main",
+            "flavors": {names.RESOURCE_GPU: "gpu"},
+            "count": workload["spec"]["podSets"][0]["count"],
+        }
+        admission = {"clusterQueue": "cq", "podSetAssignments": [assignment]}
+        workload.setdefault("status", {})["admission"] = admission
+        changes = [
+            ("QuotaReserved", True, "QuotaReserved", "Quota reserved"),
+            ("Admitted", True, "Admitted", "Admitted"),
+        ]
+        changes += [(kind, False, "Admitted", "Previously") for kind in ("Evicted", "Preempted")]
+        self._condition(workload, *changes)
+
+    def _condition(self, workload: Json, *changes: tuple[str, bool, str, str]) -> None:
+        current = self.server.find(
+            "workloads", workload["metadata"]["namespace"], workload["metadata"]["name"]
+        )
+        assert current is not None
+        status = {**current.get("status", {}), **workload.get("status", {})}
+        conditions = status.setdefault("conditions", [])
+        for kind, true, reason, message in changes:
+            found = next((c for c in conditions if c["type"] == kind), None)
+            if found is None:
+                if not true:
+                    continue
+                found = {"type": kind}
+                conditions.append(found)
+            value = "True" if true else "False"
+            if found.get("status") != value:
+                found["lastTransitionTime"] = self.server.stamp()
+            found.update(status=value, reason=reason, message=message)
+        self.server.replace_status("workloads", {**current, "status": status})
+
+    # Nodes and processes
+
+    def _nodes(self) -> None:
+        for pod in self.server.all("pods"):
+            metadata = pod["metadata"]
+            namespace, name = metadata["namespace"], metadata["name"]
+            if not pod["spec"].get("nodeName"):
+                if self._ready_nodes():
+                    pod["spec"]["nodeName"] = self.rng.choice(self._ready_nodes())
+                    patch = {"spec": {"nodeName": pod["spec"]["nodeName"]}}
+                    self.server.patch("pods", namespace, name, patch, None)
+                continue
+            if pod["spec"]["nodeName"] not in self._ready_nodes():
+                continue
+            if "killAt" in pod and pod["killAt"] <= self.clock.seconds + _EPOCH:
+                self.server.remove("pods", namespace, name)
+            elif pod.get("status", {}).get("phase", "Pending") == "Pending":
+                if self.rng.random() < 0.7:
+                    self._pod_status(pod, "Running", None)
+
+    def _ready_nodes(self) -> list[str]:
+        return [
+            node["metadata"]["name"]
+            for node in self.server.all("nodes")
+            if any(
+                c["type"] == "Ready" and c["status"] == "True"
+                for c in node.get("status", {}).get("conditions", [])
+            )
+        ]
+
+    def node_ready(self, name: str, ready: bool) -> None:
+        node = self.server.get("nodes", "", name)
+        condition = {
+            "type": "Ready",
+            "status": "True" if ready else "Unknown",
+            "lastTransitionTime": self.server.stamp(),
+        }
+        self.server.replace_status("nodes", {**node, "status": {"conditions": [condition]}})
+
+    def _pod_status(self, pod: Json, phase: str, exit_code: int | None) -> None:
+        current = self.server.find("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
+        if current is None:
+            return
+        if exit_code is not None and "deletionTimestamp" in current["metadata"]:
+            self.server.remove("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
+            return
+        status: Json = {"phase": phase}
+        if exit_code is not None:
+            terminated = {"exitCode": exit_code, "finishedAt": self.server.stamp()}
+            status["containerStatuses"] = [{"name": "train", "state": {"terminated": terminated}}]
+        self.server.replace_status("pods", {**current, "status": status})
+
+    def _train(self) -> None:
+        groups: dict[tuple[str, int], list[Json]] = {}
+        for pod in self.server.all("pods"):
+            labels = pod["metadata"]["labels"]
+            key = (labels[names.LABEL_JOB], int(labels[names.LABEL_ATTEMPT]))
+            groups.setdefault(key, []).append(pod)
+        ready = self._ready_nodes()
+        for (job, attempt), pods in sorted(groups.items()):
+            running = [
+                pod
+                for pod in pods
+                if pod.get("status", {}).get("phase") == "Running" and pod["spec"]["nodeName"] in ready
+            ]
+            if running:
+                self._train_attempt(job, attempt, running)
+
+    def _train_attempt(self, job: str, attempt: int, running: list[Json]) -> None:
+        plan = self.plans[job]
+        environment = {e["name"]: e["value"] for e in running[0]["spec"]["containers"][0]["env"]}
+        ranks = int(environment["WORLD_SIZE"])
+        trainer = self.trainers.get((job, attempt))
+        if trainer is None:
+            if len(running) < ranks:
+                # Rendezvous; a rank that gets TERM meanwhile just ends.
+                for pod in running:
+                    if "deletionTimestamp" in pod["metadata"]:
+                        self._pod_status(pod, "Failed", 143)
+                return
+            resumed = self.durable.get(job, 0)
+            trainer = Trainer(
+                job,
+                environment[names.ENV_JOB_UID],
+                attempt,
+                ranks,
+                plan["total"],
+                plan["save_seconds"],
+                plan["obeys"],
+                step=resumed,
+                durable=resumed,
+            )
+            self.trainers[(job, attempt)] = trainer
+        live = {int(pod["metadata"]["labels"][names.LABEL_RANK]): pod for pod in running}
+        self._advance(trainer, live, plan)
+        if plan["heartbeats"]:
+            for rank in list(live):
+                if rank not in trainer.left:
+                    self._heartbeat(trainer, rank)
+                    if self.rng.random() < 0.1:
+                        self._heartbeat(trainer, rank)
+        self._exit(trainer, live)
+
+    def _advance(self, trainer: Trainer, live: dict[int, Json], plan: Json) -> None:
+        whole = len(live) == trainer.ranks
+        terminated = any("deletionTimestamp" in pod["metadata"] for pod in live.values())
+        asked = (trainer.asked is not None and trainer.asked.then_exit and trainer.obeys) or terminated
+        now = self.clock.seconds
+        if trainer.step >= trainer.total:
+            if trainer.durable < trainer.total:
+                self._save(trainer)
+            trainer.finished = True
+            return
+        if not whole:
+            return
+        if trainer.saving_until is not None:
+            if now >= trainer.saving_until:
+                trainer.saving_until = None
+                self._save(trainer)
+                trainer.saved_for_notice = True
+            return
+        if trainer.saved_for_notice:
+            return
+        if asked:
+            trainer.saving_until = now + trainer.save_seconds
+            return
+        trainer.step += 1
+        if trainer.step == plan["fail_at"].get(trainer.attempt):
+            pod = live[self.rng.choice(sorted(live))]
+            self.user_errors[trainer.job] = self.user_errors.get(trainer.job, 0) + 1
+            self._pod_status(pod, "Failed", 1)
+        elif trainer.step % 10 == 0:
+            self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        """A commit; a writer that has been overtaken commits nothing."""
+        newest = max((t.attempt for (job, _), t in self.trainers.items() if job == trainer.job))
+        if trainer.attempt == newest:
+            trainer.durable = trainer.step
+            self.durable[trainer.job] = trainer.step
+
+    def _heartbeat(self, trainer: Trainer, rank: int) -> None:
+        if self.clock.seconds < self.down_until:
+            return
+        heartbeat = Heartbeat(
+            attempt=trainer.attempt,
+            rank=rank,
+            step=trainer.step,
+            total_steps=trainer.total,
+            durable=Durable(trainer.durable, "") if trainer.durable else None,
+            finished=trainer.finished,
+        )
+        reply = self.endpoint.answer(tokens.Bearer(trainer.uid, trainer.attempt), heartbeat)
+        if reply.status == 200:
+            answer = Answer.from_wire(json.loads(reply.body))
+            trainer.asked = answer.save
+            if trainer.saved_for_notice:
+                trainer.acknowledged_in = self.crashes
+            if trainer.finished:
+                trainer.done.add(rank)
+        elif reply.status == 409:
+            trainer.stale = True
+
+    def _exit(self, trainer: Trainer, live: dict[int, Json]) -> None:
+        for rank, pod in sorted(live.items()):
+            terminated = "deletionTimestamp" in pod["metadata"]
+            told = not self.plans[trainer.job]["heartbeats"] or rank in trainer.done
+            if trainer.finished and (told or terminated):
+                code = 0
+            elif trainer.saved_for_notice:
+                code = 143
+            elif trainer.stale:
+                code = 1
+            elif terminated and len(live) < trainer.ranks:
+                code = 143
+            else:
+                continue
+            if self.rng.random() < 0.6:
+                trainer.left.add(rank)
+                self._pod_status(pod, "Succeeded" if code == 0 else "Failed", code)
+
+    # Time
+
+    async def step(self, seconds: float = 0.5) -> None:
+        """One instant of everything, in a random order."""
+        self.clock.seconds += seconds
+        parts = ["queue", "nodes", "train", "operate", "operate"]
+        self.rng.shuffle(parts)
+        for part in parts:
+            if part == "operate":
+                await self._operate()
+            else:
+                getattr(self, f"_{part}")()
+
+    async def run(self, seconds: float) -> None:
+        until = self.clock.seconds + seconds
+        while self.clock.seconds < until:
+            await self.step()
+
+    async def until_final(self, *jobs: str, within: float) -> None:
+        """Steps until all jobs are final or gone; fails with their statuses otherwise."""
+        deadline = self.clock.seconds + within
+        while self.clock.seconds < deadline:
+            await self.step()
+            found = [self.job(name) for name in jobs]
+            if all(job is None or job.status.phase.final for job in found):
+                return
+        stuck = {
+            job.metadata.name: (job.status.phase, job.status.reason, job.status.message)
+            for job in map(self.job, jobs)
+            if job is not None and not job.status.phase.final
+        }
+        raise AssertionError(f"not final after {within} s: {stuck}")
+
+
+_EPOCH = datetime(2026, 11, 30, 12, 0, tzinfo=UTC).timestamp()
+
+
+def _owner(raw: Json) -> str:
+    return raw["metadata"]["ownerReferences"][0]["uid"]
+
+
+def _true(raw: Json, kind: str) -> bool:
+    conditions = raw.get("status", {}).get("conditions", [])
+    return any(c["type"] == kind and c["status"] == "True" for c in conditions)
+
+
+def _holds_admission(raw: Json) -> bool:
+    return "admission" in raw.get("status", {}) and _true(raw, "QuotaReserved")
+
+
+def _holds(raw: Json) -> bool:
+    active = raw["spec"].get("active") is not False
+    return _holds_admission(raw) and active and not _true(raw, "Finished")
+
+
+def _pending(raw: Json) -> bool:
+    if "deletionTimestamp" in raw["metadata"] or _true(raw, "Finished"):
+        return False
+    if raw["spec"].get("active") is False or "admission" in raw.get("status", {}):
+        return False
+    conditions = {c["type"]: c for c in raw.get("status", {}).get("conditions", [])}
+    if conditions.get("QuotaReserved", {}).get("reason") == "OnHold":
+        return False
+    return conditions.get("Requeued", {}).get("status") != "False"
+
+
+def _gpus(raw: Json) -> int:
+    pod_set = raw["spec"]["podSets"][0]
+    limits = pod_set["template"]["spec"]["containers"][0]["resources"]["limits"]
+    return pod_set["count"] * int(limits[names.RESOURCE_GPU])
