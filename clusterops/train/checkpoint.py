@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterops.train import fencing, reader, retention, shards
-from clusterops.train.disk import Disk, PosixDisk, write_whole
+from clusterops.train.disk import Disk, Kind, PosixDisk, write_whole
 from clusterops.train.manifest import (
     MANIFEST_NAME,
     FileRecord,
@@ -134,10 +134,13 @@ class CheckpointDirectory:
 
     def _make_way(self, target: Path, step: int) -> None:
         """Removes what bears the name already: a stale attempt's commit, or our own of before."""
-        try:
-            self.disk.entries(target)
-        except FileNotFoundError:
+        kind = next(
+            (one.kind for one in self.disk.entries(self.path) if one.name == target.name), None
+        )
+        if kind is None:
             return
+        if kind is not Kind.DIRECTORY:
+            raise FileExistsError(f"{target} is not a checkpoint of ours and is in the way; move it")
         log.warning("checkpoint_superseded step=%d", step)
         retention.discard(self.disk, target, self.epoch, step)
 

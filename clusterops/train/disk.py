@@ -32,7 +32,7 @@ class Disk(Protocol):
     """The calls in use. All of them raise OSError as the operating system does."""
 
     def entries(self, path: Path) -> list[Entry]:
-        """The directory's entries, sorted by name."""
+        """The directory's entries, sorted by name; a link to a directory is refused."""
 
     def make_directory(self, path: Path) -> None:
         """Creates one directory; FileExistsError when the name is taken."""
@@ -75,8 +75,12 @@ class PosixDisk:
     """The operating system's own."""
 
     def entries(self, path: Path) -> list[Entry]:
-        with os.scandir(path) as found:
-            return sorted(Entry(entry.name, _kind(entry)) for entry in found)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with os.scandir(handle) as found:
+                return sorted(Entry(entry.name, _kind(entry)) for entry in found)
+        finally:
+            os.close(handle)
 
     def make_directory(self, path: Path) -> None:
         path.mkdir()

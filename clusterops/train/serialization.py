@@ -152,8 +152,9 @@ def allocate(reference: Reference) -> tuple[Any, memoryview]:
     dtype = getattr(torch, reference.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise CorruptCheckpoint(f"{reference.name} has dtype {reference.dtype}, unknown to torch")
-    tensor = torch.empty(reference.shape, dtype=dtype)
-    return tensor, _tensor_memory(tensor)
+    # By way of bytes: some dtypes can be viewed, but not be allocated without a warning.
+    flat = torch.empty(math.prod(reference.shape) * dtype.itemsize, dtype=torch.uint8)
+    return flat.view(dtype).view(reference.shape), _memory(flat.numpy())
 
 
 def finished(reference: Reference, filled: Any) -> Any:

@@ -437,12 +437,12 @@ class Session:
             path.mkdir(parents=True, exist_ok=True)
             nonlocal opened
             opened = open_directory(
-                path, self._job.identity, keep=self._options.keep, adopt=self._options.adopt
+                path.resolve(), self._job.identity, keep=self._options.keep, adopt=self._options.adopt
             )
             return opened.epoch
 
         epoch = leader_decides(self._ranks, claim)
-        return opened or CheckpointDirectory(path, self._job.identity, epoch)
+        return opened or CheckpointDirectory(path.resolve(), self._job.identity, epoch)
 
     def _take_over(self, restored: Restored, strict: bool) -> None:
         assert self._contents is not None
