@@ -10,7 +10,7 @@ def tail(path: Path, *, max_bytes: int, max_lines: int) -> bytes:
             size = file.seek(0, 2)
             # Every entry carries some 45 bytes of marks.
             file.seek(max(0, size - max_bytes - max_lines * 48))
-            entries = file.read().splitlines(keepends=True)
+            entries = [entry + b"\n" for entry in file.read().split(b"\n")[:-1]]
     except OSError:
         return b""
     if len(entries) > max_lines:
