@@ -32,6 +32,11 @@ def say(message: str) -> None:
     print(printable(message, keep="\n"), file=sys.stderr, flush=True)
 
 
+def safe(text: str) -> str:
+    """Foreign text for one line of output."""
+    return printable(text)
+
+
 def write(text: str) -> None:
     """Data to standard output."""
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")

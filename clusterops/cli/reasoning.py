@@ -1,0 +1,180 @@
+"""The causal sentence about one job, from what is written in its status and what the queues hold.
+
+First what the operator and Kueue say; then, for a job that waits for quota, the numbers behind it:
+what it needs, what is free, who holds the rest, who is ahead. Nothing here decides.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from clusterops.api import names
+from clusterops.api.reasons import Cause, Phase
+from clusterops.api.text import listed
+from clusterops.cli import cluster_view, jobs
+from clusterops.cli.connection import Session
+from clusterops.cli.output import age, number
+from clusterops.scheduling import explain as scheduling
+from clusterops.scheduling import quantities
+from clusterops.scheduling.objects import Workload
+from clusterops.scheduling.snapshot import Snapshot
+
+SHOWN_HOLDERS = 5
+Json = Mapping[str, Any]
+
+
+class Holder(NamedTuple):
+    """A job, or another workload, that holds some of what is short."""
+
+    namespace: str
+    name: str
+    amount: int
+    priority: int
+    leaving: bool
+
+
+class Reasoning(NamedTuple):
+    """Why a job is where it is. `position` counts from 0 in its queue, None when not in it."""
+
+    job: str
+    phase: str
+    reason: str
+    sentence: str
+    details: tuple[str, ...] = ()
+    would_help: str = ""
+    holders: tuple[Holder, ...] = ()
+    position: int | None = None
+
+
+async def about(session: Session, job: Json) -> Reasoning:
+    """The reasoning about a job; reads the queues only when it waits."""
+    if not waits(job):
+        return from_status(job)
+    view = await cluster_view.look(session)
+    # Wall time is the right one here: it is compared with the timestamps of objects.
+    now = datetime.now(UTC).timestamp()
+    return waiting(job, view, now)
+
+
+def waits(job: Json) -> bool:
+    """Whether the job wants quota and has none."""
+    phase = jobs.phase_of(dict(job))
+    return phase in (Phase.PENDING, Phase.REQUEUED) and not job["spec"].get("suspend")
+
+
+def from_status(job: Json) -> Reasoning:
+    """The reasoning about a job that runs, moves or has ended: its own status says all."""
+    status = job.get("status") or {}
+    phase, name = jobs.phase_of(dict(job)), job["metadata"]["name"]
+    sentence = f"{name} {_STATES[phase].format(**_facts(job))}"
+    why = jobs.reason_sentence(status)
+    if why and why not in sentence:
+        sentence += f": {why}"
+    return Reasoning(name, str(phase), status.get("reason") or "", f"{sentence}.", _history(status))
+
+
+def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
+    """The reasoning about a job without quota, from the queues as they are."""
+    status, name = job.get("status") or {}, job["metadata"]["name"]
+    phase = str(jobs.phase_of(dict(job)))
+    own = _workload_of(job, view)
+    said = jobs.reason_sentence(status)
+    waited = age(job["metadata"].get("creationTimestamp"), datetime.fromtimestamp(now, UTC))
+    if own is None:
+        sentence = said or "the operator has not put it into its queue yet"
+        return Reasoning(
+            name, phase, status.get("reason") or "", f"{name} waits since {waited}: {sentence}.",
+            _history(status), "" if said else "is the operator running? clusterops status",
+        )  # fmt: skip
+    found = scheduling.explain(view, own, now)
+    holders = tuple(
+        Holder(each.namespace, _job_name(each.name), each.amount, each.priority, each.leaving)
+        for each in found.holders
+    )
+    sentence = f"{name} waits since {waited}: {found.sentence}"
+    details = []
+    for short in found.shortages:
+        show = quantities.show
+        details.append(
+            f"needs {show(short.resource, short.asked)} {short.resource} of flavor {short.flavor}; "
+            f"{show(short.resource, max(short.free, 0))} of {show(short.resource, short.most)} free"
+        )
+    if holders:
+        sentence += f"; {_held_by(holders)}"
+        details += [_holder_line(holder) for holder in holders]
+    if said and said not in sentence:
+        details.append(f"the operator says: {said}")
+    return Reasoning(
+        name, phase, str(found.reason) or status.get("reason") or "", f"{sentence}.",
+        (*details, *_history(status)), found.would_help, holders, found.position,
+    )  # fmt: skip
+
+
+_STATES = {
+    Phase.PENDING: "waits",
+    Phase.ADMITTED: "has its quota ({gpus} GPUs) and waits for its pods to be made",
+    Phase.STARTING: "has its quota ({gpus} GPUs) and its pods are starting",
+    Phase.RUNNING: "runs on {gpus} GPUs, attempt {attempt}{progress}",
+    Phase.CHECKPOINTING: "is saving before it gives {gpus} GPUs back{deadline}{progress}",
+    Phase.REQUEUED: "has given its GPUs back and waits for its next attempt",
+    Phase.SUSPENDED: "is suspended by its user",
+    Phase.SUCCEEDED: "has succeeded in {attempts}{progress}",
+    Phase.FAILED: "has failed after {attempts}{progress}",
+    Phase.CANCELLED: "was cancelled after {attempts}{progress}",
+}
+
+
+def _facts(job: Json) -> dict[str, str]:
+    status = job.get("status") or {}
+    attempts = (status.get("counts") or {}).get("attempts") or status.get("attempt") or 0
+    progress = jobs.progress_words(dict(status))
+    deadline = status.get("graceDeadline")
+    return {
+        "gpus": str(status.get("gpus") or 0),
+        "attempt": str(status.get("attempt") or 0),
+        "attempts": "1 attempt" if attempts == 1 else f"{attempts} attempts",
+        "progress": f", {progress}" if progress else "",
+        "deadline": f" at {deadline} at the latest" if deadline else "",
+    }
+
+
+def _history(status: Json) -> tuple[str, ...]:
+    """One line for each attempt that ended, and what all of them lost."""
+    lines = []
+    for attempt in status.get("attempts") or ():
+        if not attempt.get("endedAt"):
+            continue
+        cause = next((each.sentence for each in Cause if each == attempt.get("cause")), "it ended")
+        line = f"attempt {attempt['number']}: {attempt.get('message') or cause}"
+        if attempt.get("lastStep") is not None:
+            line += f"; stopped at step {number(attempt['lastStep'])}"
+        if attempt.get("lostSteps") is not None:
+            line += f", {number(attempt['lostSteps'])} steps lost"
+        lines.append(line)
+    return tuple(lines)
+
+
+def _workload_of(job: Json, view: Snapshot) -> Workload | None:
+    """The job's own Workload, told by the uid it carries."""
+    uid = job["metadata"].get("uid")
+    every = [*view.pending.values()]
+    every += [held for holders in view.holders.values() for held in holders.values()]
+    return next((each for each in every if each.job_uid == uid), None)
+
+
+def _job_name(workload: str) -> str:
+    """The job behind a Workload of ours: `trainingjob-NAME-8hexdigits`; others keep their name."""
+    ours = re.fullmatch(rf"{names.TRAINING_JOBS.kind.lower()}-(.+)-[0-9a-f]{{8}}", workload)
+    return ours[1] if ours else workload
+
+
+def _held_by(holders: Sequence[Holder]) -> str:
+    shown = [f"{each.name} ({each.amount})" for each in holders[:SHOWN_HOLDERS]]
+    rest = len(holders) - len(shown)
+    return f"held by {listed([*shown, *([f'{rest} more'] if rest else [])], 'and')}"
+
+
+def _holder_line(holder: Holder) -> str:
+    leaving = ", leaving" if holder.leaving else ""
+    return f"{holder.namespace}/{holder.name} holds {holder.amount} at priority {holder.priority}{leaving}"
