@@ -139,7 +139,8 @@ def _reason_to_end(view: View, attempt: Attempt) -> _Found | None:
         return _Found(_success(view, attempt, expected))
     failure = exits.first_failure(own, view.observed)
     if failure is not None:
-        return _Found(_failure(view, attempt, own, failure))
+        # A rank fails because its peer was deleted more often than the other way round.
+        return _pods_lost(view, own, expected) or _Found(_failure(view, attempt, own, failure))
     return (
         _quota_lost(view)
         or _user_wish(view)
@@ -150,22 +151,19 @@ def _reason_to_end(view: View, attempt: Attempt) -> _Found | None:
 
 
 def _success(view: View, attempt: Attempt, expected: int) -> Ending:
-    """All ranks exited 0. After a notice that was taken back that alone proves nothing."""
-    begun_at = view.job.status.attempt_begun_at
-    left_early = notice.taken_back(view.observed.workload, attempt, begun_at)
-    if left_early and not _finished(view, expected):
-        return Ending(Cause.EVICTED, "it left for a notice that was taken back")
+    """All ranks exited 0. After a notice that was withdrawn that alone proves nothing."""
+    if view.job.status.reprieved_attempt == attempt.number and not _finished(view, expected):
+        return Ending(Cause.EVICTED, "it left for a notice that was withdrawn")
     return Ending(Cause.COMPLETED, Cause.COMPLETED.sentence)
 
 
 def _failure(view: View, attempt: Attempt, own: tuple[Pod, ...], failure: Ending) -> Ending:
     """A rank failed. One that left as it had been asked to, by a notice since withdrawn, did not."""
-    begun_at = view.job.status.attempt_begun_at
     failed = [pod for pod in own if pod.status.phase == "Failed"]
-    if all(exits.left_as_asked(pod) for pod in failed) and notice.taken_back(
-        view.observed.workload, attempt, begun_at
+    if view.job.status.reprieved_attempt == attempt.number and all(
+        exits.left_as_asked(pod) for pod in failed
     ):
-        return Ending(Cause.EVICTED, "it left for a notice that was taken back")
+        return Ending(Cause.EVICTED, "it left for a notice that was withdrawn")
     return failure
 
 
@@ -211,7 +209,7 @@ def _user_wish(view: View) -> _Found | None:
 
 
 def _pods_lost(view: View, own: tuple[Pod, ...], expected: int) -> _Found | None:
-    deleted = [pod.name for pod in own if pod.alive and pod.metadata.deleting]
+    deleted = [pod.name for pod in own if pod.metadata.deleting]
     if deleted:
         return _Found(Ending(Cause.EVICTED, f"{', '.join(deleted)} was deleted"))
     missing = exits.missing_ranks(own, expected)
@@ -269,6 +267,9 @@ def _end(view: View, attempt: Attempt) -> list[actions.Action]:
         return evict or _close(view, _final_ending(view, attempt))
     plan = notice.plan(view.job, attempt, view.observed, view.now, view.settings)
     deletions = view.forget_lost()
+    if deletions and attempt.cause is Cause.USER_ERROR:
+        # The ranks on living nodes failed first, for want of those on the dead one.
+        return view.write(status.blamed_on_node(view.job, deletions))
     forgotten = {deletion.name for deletion in deletions if isinstance(deletion, actions.DeletePod)}
     if plan.terminate_grace is not None:
         overdue = seconds_since(view.job.status.grace_deadline, view.now) > 5.0

@@ -88,7 +88,22 @@ def first_failure(pods: tuple[Pod, ...], nodes: Observed) -> Ending | None:
     # A rank that could not even start, or was put out, explains the others' failures better than
     # its own time does: it often carries none.
     blamed = min(failed, key=lambda pod: (_ended_at(pod), pod.rank))
-    return blame(blamed, nodes.nodes.get(blamed.spec.node_name))
+    ending = blame(blamed, nodes.nodes.get(blamed.spec.node_name))
+    if ending.cause is Cause.USER_ERROR:
+        return _silent_node(pods, nodes) or ending
+    return ending
+
+
+def _silent_node(pods: tuple[Pod, ...], nodes: Observed) -> Ending | None:
+    """A node of the gang that is not Ready: a rank that lost its peer there fails like a bad program."""
+    for pod in pods:
+        node = nodes.nodes.get(pod.spec.node_name)
+        if node is not None and node.unready_since is not None:
+            name = node.metadata.name
+            return Ending(
+                Cause.NODE_LOST, f"a rank failed while {name}, its peer's node, was not Ready"
+            )
+    return None
 
 
 def blame(pod: Pod, node: Node | None) -> Ending:

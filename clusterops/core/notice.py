@@ -128,17 +128,6 @@ def withdrawn(job: TrainingJob, attempt: Attempt, observed: Observed) -> str:
     return ""
 
 
-def taken_back(workload: Workload | None, attempt: Attempt, begun_at: datetime | None) -> bool:
-    """True when a notice of this attempt was given and withdrawn: ranks may leave because of it."""
-    evicted = workload.condition("Evicted") if workload is not None else None
-    if evicted is None or evicted.true or begun_at is None:
-        return False
-    if evicted.reason not in (PREEMPTION_CANCELLED, EVICTION_CANCELLED):
-        return False
-    since = evicted.last_transition_time
-    return since is not None and since >= begun_at.replace(microsecond=0) and attempt.number > 0
-
-
 def barrier(observed: Observed, now: datetime, settings: Settings) -> tuple[str, float]:
     """The fellow victims that are still waited for, in words, and seconds until that ends.
 

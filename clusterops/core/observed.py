@@ -145,13 +145,14 @@ class Counts(Wire, frozen=True):
 class JobStatus(Wire, frozen=True):
     """Everything the operator must remember about a job; a restarted operator reads only this.
 
-    Beyond the documented fields: `attempt_begun_at` is when the current attempt was admitted,
+    `reason` is a WaitReason, or a Cause once the job has ended. Beyond the documented fields: `attempt_begun_at` is when the current attempt was admitted,
     `master_port` its rendezvous port, `backoff_until` when the next attempt may be queued and
-    `ran_seconds` the running time of all ended attempts.
+    `ran_seconds` the running time of all ended attempts and `reprieved_attempt` the last one
+    that was given a notice which was then withdrawn: its ranks may leave all the same.
     """
 
     phase: Phase = Phase.PENDING
-    reason: WaitReason | Cause = WaitReason.NONE
+    reason: str = WaitReason.NONE
     message: str = ""
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
@@ -165,6 +166,7 @@ class JobStatus(Wire, frozen=True):
     master_port: int | None = None
     backoff_until: datetime | None = None
     ran_seconds: float = 0.0
+    reprieved_attempt: int = 0
 
     @property
     def open_attempt(self) -> Attempt | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from clusterops.api.reasons import Cause, Phase, WaitReason
 from clusterops.core import exits, failure_policy, progress
+from clusterops.core.actions import Action, DeletePod
 from clusterops.core.conditions import seconds_since, to_milliseconds, with_condition
 from clusterops.core.notice import gang_size, window_seconds
 from clusterops.core.observed import Attempt, Counts, JobStatus, Observed, TrainingJob
@@ -111,13 +112,25 @@ def noticed(
     )
 
 
+def blamed_on_node(job: TrainingJob, deletions: list[Action]) -> JobStatus:
+    """The open attempt ends for a lost node after all, not for an error of the user's."""
+    whys = [deletion.why for deletion in deletions if isinstance(deletion, DeletePod)]
+    attempt = _replace(_open(job), cause=Cause.NODE_LOST, message="; ".join(dict.fromkeys(whys)))
+    return _replace(job.status, attempts=(*job.status.attempts[:-1], attempt))
+
+
 def withdrawn(job: TrainingJob, observed: Observed, why: str, now: datetime) -> JobStatus:
     """The notice is taken back; the attempt goes on as if it had never been given."""
     attempt = _open(job)
     phase = Phase.RUNNING if attempt.started_at is not None else Phase.STARTING
     status = under_way(job, observed, phase, Why(WaitReason.NONE, f"goes on: {why}"), now)
     attempt = _replace(status.attempts[-1], cause=None, message=None)
-    return _replace(status, attempts=(*status.attempts[:-1], attempt), grace_deadline=None)
+    return _replace(
+        status,
+        attempts=(*status.attempts[:-1], attempt),
+        grace_deadline=None,
+        reprieved_attempt=attempt.number,
+    )
 
 
 def closed(
@@ -134,7 +147,7 @@ def closed(
     attempt = progress.with_losses(attempt, status.gpus, now, rate)
     counts = counted(status.counts, attempt)
     sequel = failure_policy.sequel(job, attempt, counts.user_errors, now, settings)
-    reason: WaitReason | Cause = WaitReason.NONE
+    reason: str = WaitReason.NONE
     if sequel.phase is Phase.FAILED:
         reason = ending.cause
     elif sequel.phase is Phase.CANCELLED:

@@ -31,7 +31,7 @@ def told(before: JobStatus, after: JobStatus) -> list[Told]:
     events.extend(_attempt_events(before, after))
     if after.phase is not before.phase:
         events.extend(_phase_events(before, after))
-    elif after.reason is not before.reason and after.reason in _WARNED:
+    elif after.reason != before.reason and after.reason in _WARNED:
         events.append(Told("Warning", str(after.reason), after.message))
     return events
 

@@ -11,6 +11,7 @@ from clusterops.core.observed import TrainingJob
 from clusterops.core.transitions import Told
 
 _CAUSES = frozenset(str(cause) for cause in Cause)
+_REASONS = frozenset(str(reason) for reason in WaitReason)
 
 
 class Metrics:
@@ -78,8 +79,8 @@ class _Jobs(Collector):
         gpus = 0
         for job in self._jobs():
             phases[job.status.phase] += 1
-            if isinstance(job.status.reason, WaitReason):
-                reasons[job.status.reason] += 1
+            if job.status.reason in _REASONS:
+                reasons[WaitReason(job.status.reason)] += 1
             if job.status.open_attempt is not None:
                 gpus += job.status.gpus
         by_phase = GaugeMetricFamily("clusterops_jobs", "TrainingJobs by phase.", labels=["phase"])

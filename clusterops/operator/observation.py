@@ -174,7 +174,7 @@ class Observation:
             queue=self.queues().view(job),
             priority=self._priority(job),
             flavors=self._flavors(workload),
-            preemptor=self._preemptor(evicted_by),
+            preemptor=self._preemptor(evicted_by, uid),
             fellow_victims=self._fellows(evicted_by, uid),
             offered_port=self._port(job, workload),
         )
@@ -200,9 +200,13 @@ class Observation:
         found = {name: self.stores.flavors.get(("", name)) for name in wanted}
         return {name: flavor for name, flavor in found.items() if flavor is not None}
 
-    def _preemptor(self, uid: str) -> Preemptor | None:
+    def _preemptor(self, uid: str, victim_uid: str) -> Preemptor | None:
+        """Who evicted the job. It is gone only if the store has seen as far as the eviction."""
         if not uid:
             return None
+        seen = self.stores.workloads.by_index("owner", victim_uid)
+        if not any(preemptor_uid(workload) == uid for workload in seen):
+            return Preemptor(uid)
         found = self.stores.workloads.by_index("uid", uid)
         if not found:
             return Preemptor(uid, waiting=False)

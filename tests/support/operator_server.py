@@ -4,18 +4,24 @@ Every change is logged per kind, so that a test can deliver changes late and eac
 pace. `on_change(plural, before, after)` sees each change at the moment it is stored.
 """
 
-import copy
 import itertools
 import random
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from clusterops.kube.errors import AlreadyExists, Conflict, NotFound, ServerBusy
 
 Json = dict[str, Any]
 Key = tuple[str, str]
 Change = Callable[[str, Json | None, Json | None], None]
+
+
+def _copy(value: Any) -> Any:
+    """A deep copy of JSON, many times faster than `copy.deepcopy`."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 class FakeServer:
@@ -32,12 +38,16 @@ class FakeServer:
     def stamp(self) -> str:
         return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    def peek(self, plural: str) -> list[Json]:
+        """All objects as they are stored: to be read only."""
+        return list(self.objects.get(plural, {}).values())
+
     def all(self, plural: str) -> list[Json]:
-        return [copy.deepcopy(obj) for obj in self.objects.get(plural, {}).values()]
+        return [_copy(obj) for obj in self.objects.get(plural, {}).values()]
 
     def find(self, plural: str, namespace: str | None, name: str) -> Json | None:
         found = self.objects.get(plural, {}).get((namespace or "", name))
-        return copy.deepcopy(found)
+        return None if found is None else _copy(found)
 
     def get(self, plural: str, namespace: str | None, name: str) -> Json:
         found = self.find(plural, namespace, name)
@@ -46,7 +56,7 @@ class FakeServer:
         return found
 
     def create(self, plural: str, obj: Json) -> Json:
-        obj = copy.deepcopy(obj)
+        obj = _copy(obj)
         metadata = obj["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         if key in self.objects.get(plural, {}):
@@ -57,13 +67,13 @@ class FakeServer:
         if plural != "pods":
             obj.pop("status", None)
         self._store(plural, key, None, obj)
-        return copy.deepcopy(obj)
+        return _copy(obj)
 
     def replace_status(self, plural: str, obj: Json) -> Json:
         metadata = obj["metadata"]
         current = self.get(plural, metadata.get("namespace"), metadata["name"])
         self._check_version(current, metadata.get("resourceVersion"))
-        return self._update(plural, current, {**current, "status": copy.deepcopy(obj["status"])})
+        return self._update(plural, current, {**current, "status": _copy(obj["status"])})
 
     def patch(
         self, plural: str, namespace: str | None, name: str, patch: Json, subresource: str | None
@@ -84,7 +94,7 @@ class FakeServer:
         current = self.get(plural, namespace, name)
         if uid is not None and current["metadata"]["uid"] != uid:
             raise Conflict(409, "Conflict", f"the uid of {name} is another")
-        deleting = copy.deepcopy(current)
+        deleting = _copy(current)
         deleting["metadata"].setdefault("deletionTimestamp", self.stamp())
         if plural == "pods" and grace != 0 and current["spec"].get("nodeName"):
             terminal = current.get("status", {}).get("phase") in ("Succeeded", "Failed")
@@ -110,19 +120,19 @@ class FakeServer:
         kept = plural == "pods" and "killAt" in after
         if gone and not kept:
             self._remove(plural, key)
-            return copy.deepcopy(after)
+            return _copy(after)
         if after == before:
-            return copy.deepcopy(after)
+            return _copy(after)
         self._store(plural, key, before, after)
-        return copy.deepcopy(after)
+        return _copy(after)
 
     def _store(self, plural: str, key: Key, before: Json | None, after: Json) -> None:
         self.version += 1
         after["metadata"]["resourceVersion"] = str(self.version)
         self.objects.setdefault(plural, {})[key] = after
-        self.log.setdefault(plural, []).append((key, copy.deepcopy(after)))
+        self.log.setdefault(plural, []).append((key, _copy(after)))
         for listener in self.on_change:
-            listener(plural, before, copy.deepcopy(after))
+            listener(plural, before, _copy(after))
 
     def _remove(self, plural: str, key: Key) -> None:
         before = self.objects.get(plural, {}).pop(key, None)
@@ -210,7 +220,7 @@ class FakeClient:
 def _merge(base: Any, patch: Any) -> Any:
     """RFC 7386."""
     if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
+        return _copy(patch)
     merged = dict(base) if isinstance(base, dict) else {}
     for key, value in patch.items():
         if value is None:

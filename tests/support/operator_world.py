@@ -5,7 +5,6 @@ Everything random comes from one seed. The operator may be killed before or afte
 its view of each kind lags behind by its own amount. `Laws` are checked at every single write.
 """
 
-import copy
 import json
 import random
 from dataclasses import dataclass, field
@@ -96,7 +95,7 @@ class Laws:
     def alive(self, job: str) -> list[Json]:
         return [
             pod
-            for pod in self._server.all("pods")
+            for pod in self._server.peek("pods")
             if pod["metadata"]["labels"][names.LABEL_JOB] == job
             and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         ]
@@ -153,7 +152,9 @@ class World:
         self.plans: dict[str, Json] = {}  # how each job's processes behave
         self.user_errors: dict[str, int] = {}
         self.crashes = 0
-        self.closed_in: dict[tuple[str, int], int] = {}  # attempt -> the operator's life that closed it
+        self.closed_in: dict[
+            tuple[str, int], int
+        ] = {}  # attempt -> the operator's life that closed it
         self.server.on_change.append(self._note_closing)
         self.passages: list[str] = []
         self.crash_at: tuple[str, int] | None = None
@@ -294,7 +295,7 @@ class World:
         self.controller.watch()
         for plural, objects in self.server.objects.items():
             for key, raw in objects.items():
-                self._see(plural, key, copy.deepcopy(raw))
+                self._see(plural, key, raw)
         self.down_until = 0.0
 
     def _failpoint(self, passage: str) -> None:
@@ -340,7 +341,7 @@ class World:
             waiting = len(log) - cursor
             count = self.rng.randint(0, waiting) if self.lag else waiting
             for key, raw in log[cursor : cursor + count]:
-                self._see(plural, key, copy.deepcopy(raw))
+                self._see(plural, key, raw)
             self.cursors[plural] = cursor + count
 
     async def _operate(self) -> None:
@@ -372,15 +373,18 @@ class World:
     # The queue, as Kueue was measured to behave
 
     def _queue(self) -> None:
-        workloads = self.server.all("workloads")
-        for workload in workloads:
+        for workload in self.server.peek("workloads"):
             if workload["spec"].get("active") is False and _holds_admission(workload):
                 self._condition(workload, ("Evicted", True, "Deactivated", "deactivated"))
-        held = [w for w in self.server.all("workloads") if _holds(w)]
+        held = [w for w in self.server.peek("workloads") if _holds(w)]
         free = QUOTA - sum(_gpus(w) for w in held)
         pending = sorted(
-            (w for w in self.server.all("workloads") if _pending(w)),
-            key=lambda w: (-w["spec"]["priority"], w["metadata"]["creationTimestamp"], w["metadata"]["uid"]),
+            (w for w in self.server.peek("workloads") if _pending(w)),
+            key=lambda w: (
+                -w["spec"]["priority"],
+                w["metadata"]["creationTimestamp"],
+                w["metadata"]["uid"],
+            ),
         )
         if not pending:
             return
@@ -390,7 +394,9 @@ class World:
                 self._admit(candidate)
                 return
         victims, room = [], free
-        for candidate in sorted(held, key=lambda w: (not _true(w, "Evicted"), w["spec"]["priority"])):
+        for candidate in sorted(
+            held, key=lambda w: (not _true(w, "Evicted"), w["spec"]["priority"])
+        ):
             if room >= _gpus(head) or candidate["spec"]["priority"] >= head["spec"]["priority"]:
                 break
             victims.append(candidate)
@@ -418,7 +424,7 @@ class World:
             "count": workload["spec"]["podSets"][0]["count"],
         }
         admission = {"clusterQueue": "cq", "podSetAssignments": [assignment]}
-        workload.setdefault("status", {})["admission"] = admission
+        workload = {**workload, "status": {**workload.get("status", {}), "admission": admission}}
         changes = [
             ("QuotaReserved", True, "QuotaReserved", "Quota reserved"),
             ("Admitted", True, "Admitted", "Admitted"),
@@ -469,7 +475,7 @@ class World:
     def _ready_nodes(self) -> list[str]:
         return [
             node["metadata"]["name"]
-            for node in self.server.all("nodes")
+            for node in self.server.peek("nodes")
             if any(
                 c["type"] == "Ready" and c["status"] == "True"
                 for c in node.get("status", {}).get("conditions", [])
@@ -500,7 +506,7 @@ class World:
 
     def _train(self) -> None:
         groups: dict[tuple[str, int], list[Json]] = {}
-        for pod in self.server.all("pods"):
+        for pod in self.server.peek("pods"):
             labels = pod["metadata"]["labels"]
             key = (labels[names.LABEL_JOB], int(labels[names.LABEL_ATTEMPT]))
             groups.setdefault(key, []).append(pod)
@@ -509,7 +515,8 @@ class World:
             running = [
                 pod
                 for pod in pods
-                if pod.get("status", {}).get("phase") == "Running" and pod["spec"]["nodeName"] in ready
+                if pod.get("status", {}).get("phase") == "Running"
+                and pod["spec"]["nodeName"] in ready
             ]
             if running:
                 self._train_attempt(job, attempt, running)
@@ -552,7 +559,9 @@ class World:
     def _advance(self, trainer: Trainer, live: dict[int, Json], plan: Json) -> None:
         whole = len(live) == trainer.ranks
         terminated = any("deletionTimestamp" in pod["metadata"] for pod in live.values())
-        asked = (trainer.asked is not None and trainer.asked.then_exit and trainer.obeys) or terminated
+        asked = (
+            trainer.asked is not None and trainer.asked.then_exit and trainer.obeys
+        ) or terminated
         now = self.clock.seconds
         if trainer.step >= trainer.total:
             if trainer.durable < trainer.total:
@@ -621,6 +630,8 @@ class World:
                 code = 1
             elif terminated and len(live) < trainer.ranks:
                 code = 143
+            elif len(live) < trainer.ranks and not trainer.finished and self.rng.random() < 0.1:
+                code = 1  # it waited in vain for a peer
             else:
                 continue
             if self.rng.random() < 0.6:
