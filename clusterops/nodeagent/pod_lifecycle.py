@@ -15,7 +15,7 @@ from clusterops.nodeagent.observation import Observed, Run, RunState
 DEFAULT_GRACE_SECONDS = 30.0
 ORPHAN_GRACE_SECONDS = 1.0  # what Kubernetes gives a pod that was deleted by force
 KILL_MARGIN_SECONDS = 10.0  # how long a shim may take for a KILL before we do it ourselves
-RETRY_START_SECONDS = 5.0
+RETRY_START_SECONDS = 2.0
 BASE_BACK_OFF_SECONDS = 10.0
 MAX_BACK_OFF_SECONDS = 300.0
 STABLE_RUN_SECONDS = 600.0  # a run as long as this ends the back-off

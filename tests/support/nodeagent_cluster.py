@@ -53,6 +53,7 @@ class PodCluster(FakeCluster):
             return
         before = pod["metadata"].get("deletionGracePeriodSeconds")
         metadata = {
+            **pod["metadata"],
             "deletionTimestamp": pod["metadata"].get("deletionTimestamp", "2026-01-01T00:00:00Z"),
             "deletionGracePeriodSeconds": grace if before is None else min(before, grace),
         }

@@ -142,6 +142,17 @@ def until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE_SEC
         time.sleep(0.01)
 
 
+def end_processes_of(folder: Path) -> None:
+    """KILLs what a test left running: whatever was started with a path of its folder."""
+    text = str(folder).encode() + b"/"
+    for process in processes.table():
+        with contextlib.suppress(OSError):
+            started_with = Path(f"/proc/{process.pid}/environ").read_bytes()
+            started_with += Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            if text in started_with and process.pid != os.getpid():
+                processes.send(process.pid, process.start_ticks, signal.SIGKILL)
+
+
 def is_running(pid: int) -> bool:
     process = processes.read(pid)
     return process is not None and not process.dead

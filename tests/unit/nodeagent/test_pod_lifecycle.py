@@ -239,7 +239,7 @@ def test_a_pod_that_somebody_else_declared_failed_is_stopped() -> None:
 
 def test_a_start_that_waits_is_tried_again() -> None:
     waiting = with_(seen(), waiting={"main": Waiting("CreateContainerConfigError", "x")})
-    assert decide(pod(), waiting, RULES) == Decision((Start("main", 0),), 5.0)
+    assert decide(pod(), waiting, RULES) == Decision((Start("main", 0),), 2.0)
 
 
 def test_an_orphan_is_stopped_soon_and_then_forgotten() -> None:
