@@ -23,12 +23,12 @@ $(UV):
 	$(BOOTSTRAP)/bin/pip install --quiet 'uv>=0.9'
 
 .venv/.base: pyproject.toml uv.lock | $(UV)
-	$(UV) sync --locked --inexact --quiet
+	$(UV) sync --locked --inexact --compile-bytecode --quiet
 	@touch $@
 
 .venv/.torch: .venv/.base
 	@echo "installing torch (about 5 GB on disk, once)"
-	$(UV) sync --locked --inexact --quiet --extra rlhf
+	$(UV) sync --locked --inexact --compile-bytecode --quiet --extra rlhf
 	@touch $@
 
 setup: .venv/.base ## build .venv without torch

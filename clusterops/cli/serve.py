@@ -81,7 +81,10 @@ def apiserver(
     run(lambda stop: serve(config, stop, asyncio.Event()), die_with)
 
 
-def queueing(kubeconfig: Kubeconfig = None, die_with: DieWith = None) -> None:
+def queueing(
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the embedded server.")],
+    die_with: DieWith = None,
+) -> None:
     """Admit, preempt and bind on one machine, in Kueue's place (local mode starts it)."""
     from clusterops.queueing.run import serve
 
@@ -103,6 +106,9 @@ def operator(
     lease_namespace: Annotated[
         str, typer.Option(help="Where the leader's lease lies.")
     ] = "default",
+    identity: Annotated[
+        str | None, typer.Option(help="Name in the leader's lease [default: HOST-PID].")
+    ] = None,
     die_with: DieWith = None,
 ) -> None:
     """Run the operator: it makes TrainingJobs happen."""
@@ -118,7 +124,7 @@ def operator(
         tls_key=tls_key,
         ca_file=ca,
         key_file=key,
-        identity=f"{socket.gethostname()}-{os.getpid()}",
+        identity=identity or f"{socket.gethostname()}-{os.getpid()}",
         lease_namespace=lease_namespace,
     )
     run(lambda stop: serve(config, stop), die_with)

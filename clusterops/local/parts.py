@@ -74,6 +74,8 @@ def parts(
         {
             "kubeconfig": folder.part_kubeconfig(OPERATOR),
             "runtime": "processes",
+            # There is one, and after a restart it goes on leading without waiting for its own lease.
+            "identity": "local",
             "port": ports["endpoint"],
             "tls-certificate": pki / "server.crt",
             "tls-key": pki / "server.key",

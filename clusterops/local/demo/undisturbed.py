@@ -38,7 +38,7 @@ def read_result(folder: Path) -> Result:
         written = json.loads((folder / "result.json").read_text())
     except (OSError, ValueError) as error:
         raise DemoFailed(f"{folder} holds no result of a finished run: {error}") from error
-    return Result(written.get("finalLoss"), str(written["sha256"]))
+    return Result(written.get("finalLoss"), str(written["weightsSha256"]))
 
 
 async def run(job: Mapping[str, Any], folder: Path, deadline_seconds: float) -> Result:
