@@ -454,6 +454,7 @@ class Session:
     def _snapshot(self) -> Snapshot:
         assert self._contents is not None
         generators = self._generators or randomness.capture()
+        permanent = self._progress.permanent_is_due()  # before what the manifest says of it
         resume = {
             **self._contents.names(),
             **self._progress.for_manifest(),
@@ -464,7 +465,7 @@ class Session:
             state=self._contents.encoded(self.rank, generators),
             resume=resume,
             order_digest=self._contents.order_digest,
-            permanent=self._progress.permanent_is_due(),
+            permanent=permanent,
         )
 
     def _save_in_background(self) -> None:
