@@ -190,6 +190,8 @@ def _with_details(refused: Refused, target: Target | None) -> Refused:
     """Name the object in refusals that do not know it (of patches, selectors, bodies)."""
     if isinstance(refused, StatusError) or target is None or refused.status not in (409, 422):
         return refused
+    if refused.status == 422 and not refused.causes:
+        return refused  # clients print the message only when nothing is named
     details: dict[str, Any] = {"name": target.name} if target.name else {}
     if target.kind.group:
         details["group"] = target.kind.group

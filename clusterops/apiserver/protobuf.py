@@ -15,8 +15,8 @@ from clusterops.apiserver.causes import Refused
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 
-# Field number -> (name, how its value is read): text, bool, int, bytes, a message, `[` a list of
-# it, `{` a map from text to it.
+# Field number -> (name, how its value is read): text, bool, int, port, int-or-text, bytes, a
+# message, `[` a list of it, `{` a map from text to it.
 Message = dict[int, tuple[str, Any]]
 
 _OWNER: Message = {
@@ -56,6 +56,24 @@ _RESOURCE_ATTRIBUTES: Message = {
     7: ("name", "text"),
 }
 _NON_RESOURCE_ATTRIBUTES: Message = {1: ("path", "text"), 2: ("verb", "text")}
+_SERVICE_PORT: Message = {
+    1: ("name", "text"),
+    2: ("protocol", "text"),
+    3: ("port", "int"),
+    4: ("targetPort", "int-or-text"),
+    5: ("nodePort", "port"),
+    6: ("appProtocol", "text"),
+}
+_SERVICE_SPEC: Message = {
+    1: ("ports", ("[", _SERVICE_PORT)),
+    2: ("selector", "{text"),
+    3: ("clusterIP", "text"),
+    4: ("type", "text"),
+    5: ("externalIPs", "[text"),
+    7: ("sessionAffinity", "text"),
+    10: ("externalName", "text"),
+    18: ("clusterIPs", "[text"),
+}
 _MESSAGES: dict[tuple[str, str], Message] = {
     ("v1", "DeleteOptions"): _DELETE_OPTIONS,
     ("meta.k8s.io/v1", "DeleteOptions"): _DELETE_OPTIONS,
@@ -73,6 +91,7 @@ _MESSAGES: dict[tuple[str, str], Message] = {
         4: ("stringData", "{text"),
         5: ("immutable", "bool"),
     },
+    ("v1", "Service"): {1: ("metadata", _META), 2: ("spec", _SERVICE_SPEC)},
     ("v1", "ServiceAccount"): {1: ("metadata", _META)},
     ("policy/v1", "Eviction"): {1: ("metadata", _META), 2: ("deleteOptions", _DELETE_OPTIONS)},
     ("authentication.k8s.io/v1", "SelfSubjectReview"): {1: ("metadata", _META)},
@@ -188,7 +207,8 @@ def _read(data: bytes, message: Message) -> dict[str, Any]:
             result[name] = _read(_bytes(value), shape)
         else:
             result[name] = _scalar(value, shape)
-    return {name: value for name, value in result.items() if value != ""}
+    # Protobuf writes out texts and ports that are not set; JSON leaves them out.
+    return {name: value for name, value in result.items() if value not in ("", None)}
 
 
 def _bytes(value: int | bytes) -> bytes:
@@ -207,10 +227,18 @@ def _text(value: bytes) -> str:
 def _scalar(value: int | bytes, shape: str) -> Any:
     if shape == "text":
         return _text(_bytes(value))
+    if shape == "int-or-text":
+        fields = dict(_fields(_bytes(value)))
+        is_text = fields.get(1, 0) == 1
+        return _scalar(
+            fields.get(3, b"") if is_text else fields.get(2, 0), "text" if is_text else "int"
+        )
     if shape == "bytes":
         return base64.b64encode(_bytes(value)).decode()
     if not isinstance(value, int):
         raise _malformed("a length stands where a number should")
     if shape == "bool":
         return bool(value)
+    if shape == "port":
+        return value or None
     return value - 2**64 if value >= 2**63 else value

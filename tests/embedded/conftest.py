@@ -1,8 +1,11 @@
 """One embedded API server for all tests that only need one; those that kill it start their own."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from support.apiserver_kinds import widget_crd
+from support.apiserver_kubectl import MISSING, Kubectl
 from support.embedded import EmbeddedServer
 
 
@@ -22,3 +25,18 @@ def namespace(embedded_server: EmbeddedServer, request: pytest.FixtureRequest) -
     name = answer.json["metadata"]["name"]
     yield name
     embedded_server.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def kubectl(embedded_server: EmbeddedServer, namespace: str, tmp_path: Path) -> Kubectl:
+    """The real kubectl in this test's namespace."""
+    if MISSING:
+        pytest.skip("kubectl is not installed")
+    return Kubectl(embedded_server, namespace, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def widgets(embedded_server: EmbeddedServer) -> None:
+    """Serves the kind `widgets`, which no other test deletes."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert embedded_server.request("POST", path, widget_crd()).status == 201
