@@ -144,7 +144,7 @@ class PodLog:
         prefix = self._name + "."
         numbers = [
             int(name.removeprefix(prefix))
-            for name in os.listdir(self._folder)
+            for name in os.listdir(self._folder)  # noqa: PTH208  (a descriptor has no path)
             if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
         ]
         return [f"{prefix}{number}" for number in sorted(numbers, reverse=True)]

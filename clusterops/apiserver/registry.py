@@ -389,7 +389,7 @@ def _keep_system_metadata(new: JsonObject, live: JsonObject) -> None:
 
 def as_text(moment: datetime) -> str:
     """RFC 3339 to the second."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
 
 def is_finished(obj: JsonObject) -> bool:

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +34,7 @@ from clusterops.apiserver.reviews import Reviews
 from clusterops.apiserver.state import State
 from clusterops.apiserver.storage import open_storage
 from clusterops.apiserver.stored import decode, encode
+from clusterops.apiserver.uids import Uids
 from clusterops.apiserver.watch import Watches
 from clusterops.apiserver.writes import Writes
 
@@ -80,7 +81,7 @@ class Server:
         )
         self.kinds = KindSet(config.kinds or builtin_kinds(), lambda: as_text(_now()))
         self.registry = Registry(
-            self.state, self.kinds, now=_now, new_uid=lambda: str(uuid.uuid4()), random=random
+            self.state, self.kinds, now=_now, new_uid=Uids(os.urandom).new, random=random
         )
         deletion = Deletion(self.registry)
         self.lifecycle = Lifecycle(self.registry, deletion)
@@ -239,8 +240,8 @@ async def _serve_requests(
 
 
 async def _when_started(front: uvicorn.Server, ready: asyncio.Event) -> None:
-    while not front.started:
-        await asyncio.sleep(0.005)  # uvicorn has no other way of telling
+    while not front.started:  # noqa: ASYNC110  (uvicorn has no other way of telling)
+        await asyncio.sleep(0.005)
     ready.set()
 
 

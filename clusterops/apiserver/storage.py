@@ -7,6 +7,7 @@ writer's.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,21 @@ PRAGMA application_id = 1668050800;  -- APPLICATION_ID
 PRAGMA user_version = 1;  -- FORMAT_VERSION
 COMMIT;
 """
+
+
+_STATEMENT_ROWS = 64
+
+
+@cache
+def _insert(rows: int) -> str:
+    places = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
+    return f"INSERT OR REPLACE INTO objects VALUES {places}"  # noqa: S608  (only places)
+
+
+@cache
+def _delete(rows: int) -> str:
+    places = ", ".join("?" * rows)
+    return f"DELETE FROM objects WHERE created IN ({places})"  # noqa: S608  (only places)
 
 
 class StorageCorrupt(StorageError):
@@ -133,31 +149,27 @@ class Storage:
             raise self._rolled_back(error) from error
 
     def _write_rows(self, changes: Sequence[Change]) -> None:
-        """Runs of equal operations go down together: one statement, one step for each row."""
-        written: list[tuple[int, str, str, str, int, bytes]] = []
-        removed: list[tuple[int]] = []
-        for change in changes:
-            if change.body is None:
-                removed.append((change.created,))
+        """Write all rows in few statements.
+
+        Between statements this thread gives the interpreter to the event loop and waits to get it
+        back, which costs more than a row.
+        """
+        execute = self._connection.execute
+        written: list[int | str | bytes] = []
+        removed: list[int] = []
+        for created, revision, resource, namespace, name, body in changes:
+            if body is None:
+                removed.append(created)
             else:
-                written.append(
-                    (
-                        change.created,
-                        change.resource,
-                        change.namespace,
-                        change.name,
-                        change.revision,
-                        change.body,
-                    )
-                )
-        # A row that is written and removed in one batch ends removed: rows are never reused, so
-        # removals may all come last.
-        if written:
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", written
-            )
-        if removed:
-            self._connection.executemany("DELETE FROM objects WHERE created = ?", removed)
+                written += (created, resource, namespace, name, revision, body)
+        # Of several writes of one row in a batch the last one stays. A row that is written and
+        # removed ends removed: rows are never reused, so that removals may all come last.
+        for start in range(0, len(written), _STATEMENT_ROWS * 6):
+            values = written[start : start + _STATEMENT_ROWS * 6]
+            execute(_insert(len(values) // 6), values)
+        for start in range(0, len(removed), _STATEMENT_ROWS):
+            rows = removed[start : start + _STATEMENT_ROWS]
+            execute(_delete(len(rows)), rows)
 
     def _rolled_back(self, error: sqlite3.Error) -> StorageError:
         """Undo the open transaction; the error that says what that leaves."""
@@ -198,7 +210,10 @@ def open_storage(path: Path, failpoint: Failpoint | None = None) -> Storage:
         create_private(path)
         failpoint.passed(OPEN_CREATED)
         connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, cached_statements=32
+            path,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=2 * _STATEMENT_ROWS + 16,
         )
         try:
             _configure(path, connection, failpoint)
