@@ -1,46 +1,18 @@
 """Local mode as a whole: up, a job through, down with a running job, up again, nothing left behind."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import counter_job
 from support.local_run import LocalRun, eventually
 
 pytestmark = [pytest.mark.embedded, pytest.mark.slow]
-
-COUNTER = """
-apiVersion: clusterops.io/v1alpha1
-kind: TrainingJob
-metadata: {{name: {name}, namespace: default}}
-spec:
-  queueName: local
-  priorityClassName: {priority}
-  replicas: {replicas}
-  template:
-    spec:
-      containers:
-        - name: trainer
-          image: none
-          command: [python, -m, clusterops.train.examples.counter, --steps, "{steps}", --step-seconds, "0.05"]
-          resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}
-          volumeMounts: [{{name: v, mountPath: /checkpoints}}]
-      volumes: [{{name: v, persistentVolumeClaim: {{claimName: checkpoints}}}}]
-  checkpoint: {{directory: /checkpoints/{name}, gracePeriodSeconds: 10}}
-"""
-
-
-def counter(
-    name: str, *, steps: int, priority: str = "low", replicas: int = 1, gpus: int = 4
-) -> str:
-    return COUNTER.format(name=name, steps=steps, priority=priority, replicas=replicas, gpus=gpus)
-
-
-def result(run: LocalRun, job: str) -> dict[str, object]:
-    folder = run.folder / "volumes" / "default" / "checkpoints" / job
-    return json.loads((folder / "result.json").read_text())
 
 
 @pytest.fixture
@@ -63,18 +35,18 @@ def clusterops(run: LocalRun, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def test_a_job_runs_through_and_down_leaves_no_process(run: LocalRun):
-    run.kubectl("apply", "-f", "-", stdin=counter("one", steps=10))
+    run.kubectl("apply", "-f", "-", stdin=counter_job.manifest("one", steps=10))
     run.kubectl(
         "wait", "-n", "default", "--for=condition=Succeeded", "trainingjob/one", "--timeout=50s"
     )
-    assert result(run, "one")["steps"] == 10
+    assert counter_job.result(run.folder, "one")["steps"] == 10
     run.stop()
     assert run.leftover_processes() == []
 
 
 def test_a_running_job_saves_at_down_and_goes_on_at_the_next_up(run: LocalRun):
-    run.kubectl("apply", "-f", "-", stdin=counter("long", steps=150))
-    checkpoints = run.folder / "volumes" / "default" / "checkpoints" / "long"
+    run.kubectl("apply", "-f", "-", stdin=counter_job.manifest("long", steps=150))
+    checkpoints = counter_job.checkpoints(run.folder, "long")
     eventually(lambda: run.phase("long") == "Running", "the job to run", 40)
     eventually(lambda: checkpoints.exists(), "its checkpoint folder", 20)
     run.stop()
@@ -84,12 +56,12 @@ def test_a_running_job_saves_at_down_and_goes_on_at_the_next_up(run: LocalRun):
     status = run.jobs()["long"]["status"]
     assert status["counts"]["userErrors"] == 0
     assert status["counts"]["lostSteps"] == 0
-    assert result(run, "long")["steps"] == 150
+    assert counter_job.result(run.folder, "long")["steps"] == 150
 
 
 def test_a_second_up_on_the_same_folder_is_refused_in_words(run: LocalRun):
     refused = clusterops(run, "up")
-    assert refused.returncode == 1
+    assert refused.returncode == 4
     assert str(run.process and run.process.pid) in refused.stderr
     assert "--state-dir" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -110,11 +82,8 @@ def test_doctor_finds_a_running_folder_in_order(run: LocalRun):
 
 
 def test_a_part_that_is_killed_comes_back_and_the_job_goes_on(run: LocalRun):
-    run.kubectl("apply", "-f", "-", stdin=counter("steady", steps=120))
+    run.kubectl("apply", "-f", "-", stdin=counter_job.manifest("steady", steps=120))
     eventually(lambda: run.phase("steady") == "Running", "the job to run", 40)
-    import os
-    import signal
-
     for part in json.loads((run.folder / "parts.json").read_text()):
         os.kill(part["pid"], signal.SIGKILL)
     eventually(lambda: run.phase("steady") == "Succeeded", "the job to finish", 60)

@@ -41,29 +41,69 @@ class LocalRun:
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
 
-    def start(self) -> None:
-        """Starts `up` and waits until everything runs."""
+    def start(self, *, wait: bool = True) -> None:
+        """Starts `up`, and waits until everything runs unless told not to."""
         (self.folder / "ready").unlink(missing_ok=True)
         self.folder.mkdir(exist_ok=True)
         argv = [sys.executable, "-m", "clusterops.cli", "up", f"--state-dir={self.folder}"]
         argv += [f"--nodes={self.nodes}", f"--gpus={self.gpus}", "--grace=5"]
-        log = (self.folder / "up.log").open("ab")
-        self.process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **self.environment},
-            start_new_session=True,
-        )
-        log.close()
+        with (self.folder / "up.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+                start_new_session=True,
+            )
+        if wait:
+            self.wait_ready()
 
-        def ready() -> bool:
-            assert self.process is not None
-            assert self.process.poll() is None, self.log()
-            return (self.folder / "ready").exists()
+    def is_ready(self) -> bool:
+        """Whether everything runs.
 
-        eventually(ready, f"local mode to come up\n{self.log()}", START_SECONDS)
+        Raises:
+            AssertionError: `up` has ended.
+        """
+        assert self.process is not None
+        assert self.process.poll() is None, self.log()
+        return (self.folder / "ready").exists()
+
+    def wait_ready(self) -> None:
+        """Waits until everything runs."""
+        eventually(self.is_ready, f"local mode to come up\n{self.log()}", START_SECONDS)
+
+    def comes_up(self, seconds: float) -> bool:
+        """Whether everything runs within `seconds`; a part may be made to crash meanwhile."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process is None or self.process.poll() is not None:
+                return False
+            if (self.folder / "ready").exists():
+                return True
+            time.sleep(POLL_SECONDS)
+        return False
+
+    def wait_phase(self, job: str, phase: str, seconds: float) -> None:
+        """Waits for a phase of a job."""
+        eventually(lambda: self.phase(job) == phase, f"{job} to be {phase}", seconds)
+
+    def restarts(self, part: str) -> int:
+        """How often a part was started again by the running `up`."""
+        try:
+            rows = json.loads((self.folder / "parts.json").read_text())
+        except (OSError, ValueError):
+            return 0
+        return sum(row["restarts"] for row in rows if row["name"] == part)
+
+    def restarted_within(self, part: str, seconds: float) -> bool:
+        """Whether a part was started again, waiting up to `seconds` for it."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process is None or self.process.poll() is not None or self.restarts(part):
+                return True
+            time.sleep(POLL_SECONDS)
+        return False
 
     def kill(self) -> None:
         """SIGKILL to the supervisor; the kernel kills its parts with it. Jobs' processes stay."""
