@@ -85,25 +85,13 @@ class CriLog:
             rest = self._pending.pop(stream, b"")
             if rest or self._open_line.get(stream):
                 self._append([self._stamp() + b" " + stream + b" F " + rest + b"\n"])
-        self._append([])
+        if self._notice():
+            self._write_batch([], 0)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _append(self, entries: list[bytes]) -> None:
-        if self.dropped > self._reported:
-            notice = (
-                self._stamp()
-                + (
-                    f" stderr F [clusterops: {self.dropped - self._reported} log lines were dropped: "
-                    f"{self._reason}]\n"
-                ).encode()
-            )
-            if self._write(notice):
-                self._reported = self.dropped
-            else:
-                self.dropped += len(entries)
-                return
         batch: list[bytes] = []
         batch_bytes = 0
         for entry in entries:
@@ -116,10 +104,22 @@ class CriLog:
             self._write_batch(batch, batch_bytes)
 
     def _write_batch(self, batch: list[bytes], batch_bytes: int) -> None:
-        if self._size and self._size + batch_bytes > self._max_bytes:
+        notice = self._notice()
+        if self._size and self._size + len(notice) + batch_bytes > self._max_bytes:
             self._rotate()
-        if not self._write(b"".join(batch)):
+        # Together: a notice alone would use up the room that the next line needs.
+        if self._write(notice + b"".join(batch)):
+            self._reported = self.dropped
+        else:
             self.dropped += len(batch)
+
+    def _notice(self) -> bytes:
+        """The entry that owns up to lines dropped since the last one; empty when there are none."""
+        number = self.dropped - self._reported
+        if not number:
+            return b""
+        text = f"[clusterops: {number} log lines were dropped: {self._reason}]"
+        return self._stamp() + b" stderr F " + text.encode() + b"\n"
 
     def _write(self, content: bytes) -> bool:
         """Appends all of it or, as far as the reader can see, nothing."""

@@ -10,7 +10,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from support.kube_cluster import Answer, FakeCluster, FakeTransport, parse_path, status_answer
+from support.kube_cluster import (
+    Answer,
+    FakeCluster,
+    FakeTransport,
+    merged,
+    parse_path,
+    status_answer,
+)
 
 from clusterops.kube.client import Client, RetryPolicy
 from clusterops.nodeagent import gpus
@@ -31,6 +38,19 @@ class PodCluster(FakeCluster):
         if method == "DELETE" and plural == "pods" and name is not None:
             return self._delete_pod(namespace or "", name, json.loads(body) if body else {})
         return super().handle(method, path, query, body)
+
+    def _change(
+        self, method: str, obj: dict[str, Any], plural: str, subresource: Any, body: dict[str, Any]
+    ) -> Answer:
+        """Merges metadata too, which the base class leaves alone."""
+        answer = super()._change(method, obj, plural, subresource, body)
+        labels = (body.get("metadata") or {}).get("labels")
+        if answer.status != 200 or subresource or not labels:
+            return answer
+        metadata = answer.body["metadata"]
+        metadata = {**metadata, "labels": merged(metadata.get("labels"), labels)}
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        return Answer(200, self.put(plural, namespace, name, metadata=metadata))
 
     def _delete_pod(self, namespace: str, name: str, options: dict[str, Any]) -> Answer:
         self.writes.append(("DELETE", name))
