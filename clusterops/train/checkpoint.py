@@ -140,7 +140,9 @@ class CheckpointDirectory:
         if kind is None:
             return
         if kind is not Kind.DIRECTORY:
-            raise FileExistsError(f"{target} is not a checkpoint of ours and is in the way; move it")
+            raise FileExistsError(
+                f"{target} is not a checkpoint of ours and is in the way; move it"
+            )
         log.warning("checkpoint_superseded step=%d", step)
         retention.discard(self.disk, target, self.epoch, step)
 

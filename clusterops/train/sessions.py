@@ -437,7 +437,10 @@ class Session:
             path.mkdir(parents=True, exist_ok=True)
             nonlocal opened
             opened = open_directory(
-                path.resolve(), self._job.identity, keep=self._options.keep, adopt=self._options.adopt
+                path.resolve(),
+                self._job.identity,
+                keep=self._options.keep,
+                adopt=self._options.adopt,
             )
             return opened.epoch
 

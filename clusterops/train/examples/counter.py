@@ -3,9 +3,8 @@
     python -m clusterops.train.examples.counter --steps 200 --step-seconds 0.02 --out DIR
 
 What it computes depends on every single step, so that the hash in `result.json` shows whether one was
-lost or done twice. Each attempt adds a line to `attempts.jsonl` when it starts and when it ends, with
-the process that it is, and refuses to go on while an earlier one of the same machine still lives: two
-writers at once cannot stay unnoticed.
+lost or done twice. Each attempt adds a line to `attempts.jsonl` when it starts and when it ends, and
+names earlier ones of the same machine that still live: two writers at once cannot stay unnoticed.
 """
 
 import argparse
@@ -58,10 +57,11 @@ class Attempts:
 
     def began(self, step: int) -> None:
         """Notes this process, and the processes of earlier attempts that are still alive."""
+        last = {(one["pid"], one["started"]): one["event"] for one in self.read()}
         living = [
-            one["pid"]
-            for one in self.read()
-            if one["event"] == "began" and _start_time(one["pid"]) == one["started"]
+            pid
+            for (pid, started), event in last.items()
+            if event == "began" and _start_time(pid) == started
         ]
         self._add({"event": "began", "step": step, "overlaps": living})
 

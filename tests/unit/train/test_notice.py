@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def train_until(
     folder: Path | None,
     stop: Callable[[train.Session], bool],
     *,
-    at_step: Callable[[train.Session], None] = lambda run: None,
+    at_step: Callable[[train.Session], None] = lambda _: None,
 ) -> tuple[Walk, train.Session]:
     """Steps of some milliseconds until the condition holds; at most for 30 s."""
     job = Walk()
@@ -185,7 +186,7 @@ def test_an_operator_that_does_not_lead_is_asked_again_after_the_time_it_says(
     operator.answer = not_leading
     with pytest.raises(train.Leave):
         train_until(tmp_path / "c", lambda _: False)
-    assert all(b - a >= 0.2 for a, b in zip(answered[:2], answered[1:3], strict=True))
+    assert all(b - a >= 0.2 for a, b in pairwise(answered[:3]))
 
 
 @pytest.mark.parametrize("answer", [(500, {}, {}), (401, {}, {}), (200, {"no": "interval"}, {})])
@@ -215,9 +216,7 @@ def test_a_restarted_operator_is_found_again_with_a_rotated_token(
         if run.step == 2:
             operator.token_file.write_text("another token")
 
-    train_until(
-        tmp_path / "c", lambda run: "Bearer another token" in operator.tokens, at_step=rotate
-    )
+    train_until(tmp_path / "c", lambda _: "Bearer another token" in operator.tokens, at_step=rotate)
 
 
 def test_a_server_that_the_ca_does_not_vouch_for_gets_no_token(
