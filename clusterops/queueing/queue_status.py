@@ -58,7 +58,7 @@ def cluster_queue_status(
 ) -> dict[str, Any]:
     """The status of a ClusterQueue."""
     snapshot = census.snapshot
-    holders = list(snapshot.holding(queue.name).values())
+    holders = snapshot.running(queue.name)
     admitted = [workload for workload in holders if workload.admitted]
     borrowed = {
         unit: max(0, snapshot.usage.at(queue_key(queue.name), unit) - quota.nominal)
@@ -69,8 +69,8 @@ def cluster_queue_status(
         "pendingWorkloads": census.waiting_for(queue),
         "reservingWorkloads": len(holders),
         "admittedWorkloads": len(admitted),
-        "flavorsReservation": _usage(queue, _total(snapshot, holders), borrowed),
-        "flavorsUsage": _usage(queue, _total(snapshot, admitted), borrowed),
+        "flavorsReservation": _usage(queue, _total(holders), borrowed),
+        "flavorsUsage": _usage(queue, _total(admitted), borrowed),
     }
     return _with_active(status, cluster_queue_activity(snapshot, queue), generation, now)
 
@@ -82,7 +82,7 @@ def local_queue_status(
     snapshot = census.snapshot
     holders = [
         workload
-        for workload in snapshot.holding(local.cluster_queue).values()
+        for workload in snapshot.running(local.cluster_queue)
         if (workload.namespace, workload.queue) == (local.namespace, local.name)
     ]
     admitted = [workload for workload in holders if workload.admitted]
@@ -94,15 +94,15 @@ def local_queue_status(
     }
     queue = snapshot.queues.get(local.cluster_queue)
     if queue is not None:
-        status["flavorsReservation"] = _usage(queue, _total(snapshot, holders), None)
-        status["flavorsUsage"] = _usage(queue, _total(snapshot, admitted), None)
+        status["flavorsReservation"] = _usage(queue, _total(holders), None)
+        status["flavorsUsage"] = _usage(queue, _total(admitted), None)
     return _with_active(status, local_queue_activity(snapshot, local), generation, now)
 
 
-def _total(snapshot: Snapshot, workloads: Iterable[Workload]) -> dict[FlavorResource, int]:
+def _total(workloads: Iterable[Workload]) -> dict[FlavorResource, int]:
     total: dict[FlavorResource, int] = {}
     for workload in workloads:
-        for unit, amount in snapshot.amounts[workload.uid].items():
+        for unit, amount in workload.usage().items():
             total[unit] = total.get(unit, 0) + amount
     return total
 

@@ -7,7 +7,7 @@ so that nobody takes what its victims give back; one that cannot be served block
 (StrictFIFO) or is parked for this round (BestEffortFIFO).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from clusterops.scheduling import flavors, preemption
 from clusterops.scheduling.activity import cluster_queue_activity
@@ -63,14 +63,14 @@ def shape(workload: Workload) -> Shape:
     """What makes two workloads of a queue equal to the scheduler: priority and demands."""
     return (
         workload.effective_priority,
-        tuple(sorted(workload.counts_after_reclaim().items())),
+        tuple(workload.reclaimable.items()),
         tuple(
             (
                 pods.name,
                 pods.count,
                 pods.minimum,
                 tuple(pods.requests.items()),
-                tuple(sorted(pods.selection.labels.items())),
+                tuple(pods.selection.labels.items()),
                 pods.selection.terms,
                 pods.selection.tolerations,
             )
@@ -88,6 +88,7 @@ class _Line:
         self.position = 0
         self.sticky: Workload | None = None
         self.out: set[str] = set()
+        self._by_shape: dict[Shape, list[Workload]] = {}
 
     def head(self) -> Workload | None:
         if self.sticky is not None and self.sticky.uid not in self.out:
@@ -104,15 +105,12 @@ class _Line:
 
     def take_out_alike(self, workload: Workload) -> tuple[tuple[str, str], ...]:
         """Takes out those that ask for the same: the answer would be the same. Returns their keys."""
-        wanted = shape(workload)
+        if not self._by_shape:
+            for each in self.waiting:
+                self._by_shape.setdefault(shape(each), []).append(each)
         alike = []
-        for other in self.waiting[self.position :]:
-            # The line is in order of priority, the sticky preemptor apart.
-            if other.uid in self.out or other.effective_priority > workload.effective_priority:
-                continue
-            if other.effective_priority < workload.effective_priority:
-                break
-            if other.uid != workload.uid and shape(other) == wanted:
+        for other in self._by_shape[shape(workload)]:
+            if other.uid not in self.out:
                 self.out.add(other.uid)
                 alike.append(other.key)
         return tuple(alike)
@@ -294,22 +292,25 @@ class _Cycle:
         for victim in victims:
             assert victim.admission is not None
             key = queue_key(victim.admission.cluster_queue)
-            usage = self.tree.remove(usage, key, self.snapshot.amounts[victim.uid])
+            held = self.snapshot.holding(victim.admission.cluster_queue)[victim.uid]
+            usage = self.tree.remove(usage, key, held.amounts)
         return usage
 
 
 def apply(snapshot: Snapshot, decisions: Iterable[Decision], now: float) -> Snapshot:
     """The snapshot after admissions and evictions came true, for simulation and forecasts."""
+    admitted = []
     for decision in decisions:
         match decision:
             case Admit(workload, admission):
                 snapshot = snapshot.admitting(workload, admission, now)
+                admitted.append(workload.uid)
             case Preempt(victim):
-                held: Mapping[str, Workload] = snapshot.holding(_queue_of(victim))
-                snapshot = snapshot.evicting(held[victim.uid], now)
+                held = snapshot.holding(_queue_of(victim))[victim.uid]
+                snapshot = snapshot.evicting(held.workload, now)
             case Wait():
                 pass
-    return snapshot
+    return snapshot.without_pending(admitted)
 
 
 def _queue_of(victim: Workload) -> str:

@@ -232,17 +232,17 @@ def _holders(
     root = snapshot.tree.root(queue_key(queue.name))
     found = [
         Holding(
-            workload.namespace,
-            workload.name,
+            holder.workload.namespace,
+            holder.workload.name,
             name,
-            workload.effective_priority,
+            holder.workload.effective_priority,
             held,
-            workload.evicted,
+            holder.workload.evicted,
         )
         for name, holders in snapshot.holders.items()
         if name in snapshot.queues and snapshot.tree.root(queue_key(name)) == root
-        for workload in holders.values()
-        if (held := _held(snapshot.amounts[workload.uid], units))
+        for holder in holders.values()
+        if (held := _held(holder.amounts, units))
     ]
     return tuple(sorted(found, key=lambda each: (-each.amount, each.namespace, each.name)))
 

@@ -52,13 +52,12 @@ def _attempt(
     counts: Sequence[int] | None,
     progress: Progress,
 ) -> Nomination:
-    oracle = preemption.oracle(snapshot, queue, workload)
+    victims = preemption.victim_finder(snapshot, queue, workload)
+    oracle = preemption.oracle(snapshot, queue, victims)
     assignment = flavors.assign(snapshot, queue, workload, oracle, counts=counts, progress=progress)
     targets: tuple[Target, ...] = ()
     if assignment.mode is Mode.PREEMPT:
-        targets = preemption.find_targets(
-            snapshot, queue, workload, assignment.needing_preemption, assignment.usage
-        )
+        targets = victims(assignment.needing_preemption, assignment.usage)
     return Nomination(workload, queue, assignment, targets)
 
 

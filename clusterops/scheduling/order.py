@@ -90,7 +90,7 @@ def sticky_preemptors(snapshot: Snapshot) -> dict[str, str]:
 
 def _victims(snapshot: Snapshot) -> Iterable[Workload]:
     for queue in sorted(snapshot.holders):
-        yield from snapshot.holders[queue].values()
+        yield from snapshot.running(queue)
     yield from snapshot.pending.values()
 
 

@@ -6,7 +6,7 @@ preemptor has the better claim by its place in the cohort tree, those of other q
 and those of its own queue.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 import msgspec
@@ -21,7 +21,7 @@ from clusterops.scheduling.objects import (
 )
 from clusterops.scheduling.order import queue_timestamp
 from clusterops.scheduling.quota import Node, QuotaTree, Usage, queue_key
-from clusterops.scheduling.snapshot import Snapshot
+from clusterops.scheduling.snapshot import Holder, Snapshot
 
 
 class PreemptionReason(StrEnum):
@@ -58,11 +58,15 @@ class _Candidate(msgspec.Struct, frozen=True):
     end up within its own quota for this one to go.
     """
 
-    workload: Workload
+    holder: Holder
     queue: str
     reason: PreemptionReason
     common: str = ""
     needs_no_borrowing: bool = False
+
+
+# Finds the victims that make room for amounts, of which some need preemption.
+Victims = Callable[[frozenset[FlavorResource], Amounts], tuple[Target, ...]]
 
 
 def satisfies(policy: Policy, preemptor: Workload, candidate: Workload) -> bool:
@@ -105,12 +109,24 @@ def find_targets(
     return ()
 
 
-def oracle(snapshot: Snapshot, queue: ClusterQueue, preemptor: Workload) -> Oracle:
+def victim_finder(snapshot: Snapshot, queue: ClusterQueue, preemptor: Workload) -> Victims:
+    """`find_targets` for one preemptor, which remembers its answers."""
+    known: dict[tuple[object, ...], tuple[Target, ...]] = {}
+
+    def find(scarce: frozenset[FlavorResource], wanted: Amounts) -> tuple[Target, ...]:
+        question = (scarce, tuple(sorted(wanted.items())))
+        if question not in known:
+            known[question] = find_targets(snapshot, queue, preemptor, scarce, wanted)
+        return known[question]
+
+    return find
+
+
+def oracle(snapshot: Snapshot, queue: ClusterQueue, victims: Victims) -> Oracle:
     """What preemption could do for one flavor-resource alone, for the choice between flavors."""
 
     def ask(unit: FlavorResource, amount: int) -> tuple[Outlook, int]:
-        wanted = {unit: amount}
-        targets = find_targets(snapshot, queue, preemptor, frozenset(wanted), wanted)
+        targets = victims(frozenset({unit}), {unit: amount})
         after = snapshot
         for target in targets:
             after = after.without(target.workload)
@@ -143,10 +159,9 @@ class _Search:
         self.preemptor = preemptor
         self.scarce = scarce
         self.wanted = wanted
-        self.own = self._ordered(self._from_own_queue())
-        better, outranked = self._from_cohort()
-        self.better_claim = self._ordered(better)
-        self.outranked = self._ordered(outranked)
+        self.own = list(self._from_own_queue())
+        self.better_claim, self.outranked = self._from_cohort()
+        self.walk: list[_Candidate] | None = None
 
     def attempts(self) -> tuple[bool, ...]:
         """Whether the preemptor may end up borrowing, in the order to try."""
@@ -161,22 +176,21 @@ class _Search:
     def run(self, may_borrow: bool) -> tuple[Target, ...]:
         """Takes candidates away until the workload fits; the empty tuple when it never does."""
         usage = self.snapshot.usage
-        candidates = [
-            candidate
-            for candidate in self._walk()
-            if not (may_borrow and candidate.needs_no_borrowing)
-        ]
-        if not self._fits(self._without_all(usage, candidates), may_borrow):
+        if not self._fits(self._without_all(usage, may_borrow), may_borrow):
             return ()
+        if self.walk is None:
+            self.walk = self._ordered()
         taken: list[_Candidate] = []
-        for candidate in candidates:
+        for candidate in self.walk:
+            if may_borrow and candidate.needs_no_borrowing:
+                continue
             if not self._still_valid(candidate, usage):
                 continue
             usage = self._less(usage, candidate)
             taken.append(candidate)
             if self._fits(usage, may_borrow):
                 kept = self._fill_back(taken, usage, may_borrow)
-                return tuple(Target(each.workload, each.reason) for each in kept)
+                return tuple(Target(each.holder.workload, each.reason) for each in kept)
         return ()
 
     def _fill_back(
@@ -185,7 +199,7 @@ class _Search:
         """Whom of those taken it really needs; the last one taken always."""
         kept = [taken[-1]]
         for candidate in reversed(taken[:-1]):
-            back = self.tree.add(usage, queue_key(candidate.queue), self._held(candidate))
+            back = self.tree.add(usage, queue_key(candidate.queue), candidate.holder.amounts)
             if self._fits(back, may_borrow):
                 usage = back
             else:
@@ -193,34 +207,23 @@ class _Search:
         kept.reverse()
         return kept
 
-    def _walk(self) -> Iterable[_Candidate]:
-        """All candidates: those evicted already first, then by claim."""
-        groups = (self.better_claim, self.outranked, self.own)
-        for group in groups:
-            yield from (each for each in group if each.workload.evicted)
-        for group in groups:
-            yield from (each for each in group if not each.workload.evicted)
-
-    def _ordered(self, candidates: Iterable[_Candidate]) -> list[_Candidate]:
-        """Evicted first, other queues first, lower priority, newest reservation, uid."""
-        return sorted(
-            candidates,
-            key=lambda each: (
-                not each.workload.evicted,
-                each.queue == self.queue.name,
-                each.workload.effective_priority,
-                -each.workload.conditions["QuotaReserved"].since,
-                each.workload.uid,
-            ),
-        )
+    def _ordered(self) -> list[_Candidate]:
+        """All candidates: those evicted already first, then by claim; in each group by rank."""
+        groups = [
+            sorted(group, key=lambda each: each.holder.rank)
+            for group in (self.better_claim, self.outranked, self.own)
+        ]
+        evicted = [each for group in groups for each in group if each.holder.workload.evicted]
+        others = [each for group in groups for each in group if not each.holder.workload.evicted]
+        return evicted + others
 
     def _from_own_queue(self) -> Iterable[_Candidate]:
         policy = self.queue.preemption.within_cluster_queue
         if policy == "Never":
             return
-        for workload in self._users(self.queue.name):
-            if satisfies(policy, self.preemptor, workload):
-                yield _Candidate(workload, self.queue.name, PreemptionReason.IN_CLUSTER_QUEUE)
+        for holder in self._users(self.queue.name):
+            if satisfies(policy, self.preemptor, holder.workload):
+                yield _Candidate(holder, self.queue.name, PreemptionReason.IN_CLUSTER_QUEUE)
 
     def _from_cohort(self) -> tuple[list[_Candidate], list[_Candidate]]:
         """Candidates of other queues: those it has the better claim over, those it only outranks.
@@ -267,34 +270,35 @@ class _Search:
             if key == self.key or self.tree.within(usage, key, self.scarce):
                 continue
             name = self.tree.nodes[key].name
-            for workload in self._users(name):
-                if satisfies(self.queue.preemption.reclaim_within_cohort, self.preemptor, workload):
-                    yield self._reclaimable(workload, name, common, better_claim)
+            for holder in self._users(name):
+                policy = self.queue.preemption.reclaim_within_cohort
+                if satisfies(policy, self.preemptor, holder.workload):
+                    yield self._reclaimable(holder, name, common, better_claim)
 
     def _reclaimable(
-        self, workload: Workload, queue: str, common: str, better_claim: bool
+        self, holder: Holder, queue: str, common: str, better_claim: bool
     ) -> _Candidate:
         if better_claim:
             reason = PreemptionReason.IN_COHORT_RECLAMATION
-            return _Candidate(workload, queue, reason, common)
+            return _Candidate(holder, queue, reason, common)
         policy = self.queue.preemption
         threshold = policy.borrow_threshold
         may_go_while_borrowing = (
             policy.borrow_within_cohort != "Never"
-            and workload.effective_priority < self.preemptor.effective_priority
-            and (threshold is None or workload.effective_priority <= threshold)
+            and holder.workload.effective_priority < self.preemptor.effective_priority
+            and (threshold is None or holder.workload.effective_priority <= threshold)
         )
         if may_go_while_borrowing:
             reason = PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING
-            return _Candidate(workload, queue, reason, common)
+            return _Candidate(holder, queue, reason, common)
         reason = PreemptionReason.IN_COHORT_RECLAMATION
-        return _Candidate(workload, queue, reason, common, needs_no_borrowing=True)
+        return _Candidate(holder, queue, reason, common, needs_no_borrowing=True)
 
-    def _users(self, queue: str) -> Iterable[Workload]:
+    def _users(self, queue: str) -> Iterable[Holder]:
         """Holders of a queue that use something scarce."""
-        for uid, workload in self.snapshot.holding(queue).items():
-            if not self.scarce.isdisjoint(self.snapshot.amounts[uid]):
-                yield workload
+        for holder in self.snapshot.holding(queue).values():
+            if not self.scarce.isdisjoint(holder.amounts):
+                yield holder
 
     def _under_nominal(self) -> bool:
         usage = self.snapshot.usage
@@ -325,18 +329,17 @@ class _Search:
                 return False
         return True
 
-    def _held(self, candidate: _Candidate) -> Amounts:
-        return self.snapshot.amounts[candidate.workload.uid]
-
     def _less(self, usage: Usage, candidate: _Candidate) -> Usage:
-        return self.tree.remove(usage, queue_key(candidate.queue), self._held(candidate))
+        return self.tree.remove(usage, queue_key(candidate.queue), candidate.holder.amounts)
 
-    def _without_all(self, usage: Usage, candidates: Iterable[_Candidate]) -> Usage:
+    def _without_all(self, usage: Usage, may_borrow: bool) -> Usage:
         """Usage if every candidate went: if that is not enough, no choice among them is."""
         totals: dict[str, dict[FlavorResource, int]] = {}
-        for candidate in candidates:
+        for candidate in (*self.better_claim, *self.outranked, *self.own):
+            if may_borrow and candidate.needs_no_borrowing:
+                continue
             total = totals.setdefault(candidate.queue, {})
-            for unit, amount in self._held(candidate).items():
+            for unit, amount in candidate.holder.amounts.items():
                 total[unit] = total.get(unit, 0) + amount
         for queue in sorted(totals):
             usage = self.tree.remove(usage, queue_key(queue), totals[queue])

@@ -22,15 +22,33 @@ from clusterops.scheduling.objects import (
 )
 from clusterops.scheduling.quota import QuotaTree, Usage, queue_key
 
-_NOBODY: Mapping[str, Workload] = {}
+
+class Holder(msgspec.Struct, frozen=True):
+    """A workload that holds quota: what it holds, and its place among those to be preempted.
+
+    `rank` orders by: evicted already, lower priority, newest reservation, uid.
+    """
+
+    workload: Workload
+    amounts: Amounts
+    rank: tuple[bool, int, float, str]
+
+
+def holder(workload: Workload) -> Holder:
+    """What decisions need of a workload that holds quota."""
+    since = workload.conditions["QuotaReserved"].since
+    rank = (not workload.evicted, workload.effective_priority, -since, workload.uid)
+    return Holder(workload, workload.usage(), rank)
+
+
+_NOBODY: Mapping[str, Holder] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True):
     """The cluster's queues at one moment.
 
-    `holders`: by ClusterQueue, the workloads whose reservation counts, by uid; `amounts`: what each
-    of them holds. `pending`: all others that are not finished, by uid. `checks`: AdmissionChecks by
-    name, True when active. `namespaces`: labels by name, None when the caller does not know them
+    `holders`: by ClusterQueue, the workloads whose reservation counts, by uid. `pending`: all others
+    that are not finished, by uid. `checks`: AdmissionChecks by name, True when active. `namespaces`: labels by name, None when the caller does not know them
     (then every namespace matches).
     """
 
@@ -39,15 +57,18 @@ class Snapshot(msgspec.Struct, frozen=True):
     usage: Usage
     flavors: Mapping[str, ResourceFlavor]
     local_queues: Mapping[tuple[str, str], LocalQueue]
-    holders: Mapping[str, Mapping[str, Workload]]
-    amounts: Mapping[str, Amounts]
+    holders: Mapping[str, Mapping[str, Holder]]
     pending: Mapping[str, Workload]
     checks: Mapping[str, bool] = {}
     namespaces: Mapping[str, Mapping[str, str]] | None = None
 
-    def holding(self, queue: str) -> Mapping[str, Workload]:
-        """The workloads that hold quota of a ClusterQueue, by uid."""
+    def holding(self, queue: str) -> Mapping[str, Holder]:
+        """Who holds quota of a ClusterQueue, by uid."""
         return self.holders.get(queue, _NOBODY)
+
+    def running(self, queue: str) -> list[Workload]:
+        """The workloads that hold quota of a ClusterQueue, by uid."""
+        return [held.workload for held in self.holding(queue).values()]
 
     def without(self, workload: Workload) -> "Snapshot":
         """The snapshot as if this holder had given its quota back (and were gone)."""
@@ -57,13 +78,16 @@ class Snapshot(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             self,
             holders={**self.holders, queue: rest},
-            usage=self._less(queue, self.amounts[workload.uid]),
+            usage=self._less(queue, self.holding(queue)[workload.uid].amounts),
         )
 
     def admitting(self, workload: Workload, admission: Admission, now: float) -> "Snapshot":
-        """The snapshot as if a pending workload held this reservation since `now`."""
+        """The snapshot as if a workload held this reservation since `now`.
+
+        It is not taken out of `pending`: see `without_pending`, for many at a time.
+        """
         queue = admission.cluster_queue
-        held = msgspec.structs.replace(
+        admitted = msgspec.structs.replace(
             workload,
             admission=admission,
             conditions={
@@ -72,16 +96,18 @@ class Snapshot(msgspec.Struct, frozen=True):
                 "Evicted": Condition(False, "QuotaReserved", "", now),
             },
         )
-        amounts = held.usage()
-        pending = dict(self.pending)
-        pending.pop(workload.uid, None)
+        held = holder(admitted)
         return msgspec.structs.replace(
             self,
-            holders={**self.holders, queue: {**self.holding(queue), held.uid: held}},
-            usage=self.tree.add(self.usage, queue_key(queue), amounts),
-            amounts={**self.amounts, held.uid: amounts},
-            pending=pending,
+            holders={**self.holders, queue: {**self.holding(queue), workload.uid: held}},
+            usage=self.tree.add(self.usage, queue_key(queue), held.amounts),
         )
+
+    def without_pending(self, uids: Iterable[str]) -> "Snapshot":
+        """The snapshot in which these wait no longer."""
+        gone = frozenset(uids)
+        rest = {uid: each for uid, each in self.pending.items() if uid not in gone}
+        return msgspec.structs.replace(self, pending=rest)
 
     def evicting(self, workload: Workload, now: float) -> "Snapshot":
         """The snapshot as if a holder were marked evicted; it still holds its quota."""
@@ -91,7 +117,7 @@ class Snapshot(msgspec.Struct, frozen=True):
             workload,
             conditions={**workload.conditions, "Evicted": Condition(True, "Preempted", "", now)},
         )
-        held = {**self.holding(queue), workload.uid: marked}
+        held = {**self.holding(queue), workload.uid: holder(marked)}
         return msgspec.structs.replace(self, holders={**self.holders, queue: held})
 
     def using(self, queue: str, amounts: Amounts) -> "Snapshot":
@@ -122,9 +148,8 @@ def build(
     """A snapshot of these objects. The order they come in makes no difference."""
     queues = {queue.name: queue for queue in sorted(cluster_queues, key=lambda q: q.name)}
     tree = quota.build(queues.values(), cohorts)
-    holders: dict[str, dict[str, Workload]] = {}
+    holders: dict[str, dict[str, Holder]] = {}
     pending: dict[str, Workload] = {}
-    amounts: dict[str, Amounts] = {}
     held: dict[str, dict[FlavorResource, int]] = {}
     for workload in sorted(workloads, key=lambda each: (each.uid, each.key)):
         if not workload.holds_quota:
@@ -133,10 +158,10 @@ def build(
             continue
         assert workload.admission is not None
         queue = workload.admission.cluster_queue
-        holders.setdefault(queue, {})[workload.uid] = workload
+        holds = holder(workload)
+        holders.setdefault(queue, {})[workload.uid] = holds
         total = held.setdefault(queue, {})
-        amounts[workload.uid] = workload.usage()
-        for unit, amount in amounts[workload.uid].items():
+        for unit, amount in holds.amounts.items():
             total[unit] = total.get(unit, 0) + amount
     usage = quota.EMPTY
     for queue in sorted(held):
@@ -149,7 +174,6 @@ def build(
         flavors={flavor.name: flavor for flavor in flavors},
         local_queues={(local.namespace, local.name): local for local in local_queues},
         holders=holders,
-        amounts=amounts,
         pending=pending,
         checks=dict(checks or {}),
         namespaces=namespaces,

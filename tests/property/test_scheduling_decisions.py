@@ -133,7 +133,10 @@ def test_a_workload_gets_at_most_one_decision_of_each_kind(where: Snapshot) -> N
 
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_the_input_makes_no_difference(where: Snapshot, chance: object) -> None:
-    workloads = [*where.pending.values(), *(w for h in where.holders.values() for w in h.values())]
+    workloads = [
+        *where.pending.values(),
+        *(w for name in where.holders for w in where.running(name)),
+    ]
     queues = list(where.queues.values())
     chance.shuffle(workloads)  # type: ignore[attr-defined]
     chance.shuffle(queues)  # type: ignore[attr-defined]
@@ -174,7 +177,7 @@ def test_preempting_and_admitting_comes_to_an_end(where: Snapshot) -> None:
     for _ in range(60):
         decisions = cycle.decide(where, NOW)
         where = cycle.apply(where, decisions, NOW)
-        evicted = [w for h in where.holders.values() for w in h.values() if w.evicted]
+        evicted = [w for name in where.holders for w in where.running(name) if w.evicted]
         if not evicted and not any(isinstance(each, Admit) for each in decisions):
             return
         for workload in evicted:
@@ -262,7 +265,7 @@ def test_victims_are_those_of_the_exhaustive_search(search: tuple[Snapshot, Work
     lower = sorted(
         (
             each
-            for each in where.holding("cq").values()
+            for each in where.running("cq")
             if each.effective_priority < workload.effective_priority
         ),
         key=lambda each: (
