@@ -47,18 +47,19 @@ def parts(node: Node | None, value: Any) -> list[tuple[str, Node | None, Any]]:
     return [(item_key(node, item), node.items, item) for item in value]
 
 
-def of_applied(node: Node | None, value: Any) -> Fields:
+def of_applied(node: Node | None, value: Any, *, empty_lists: bool = False) -> Fields:
     """The fields that an applied configuration sets.
 
     Items of lists count as fields themselves, and so does what no struct declares: keys of maps,
-    empty objects, nulls. An empty list with keys sets nothing.
+    empty objects, nulls. An empty list with keys sets nothing, so that it conflicts with nobody's
+    items; `empty_lists` has it mentioned nevertheless.
     """
     fields: Fields = {}
     declared = node.properties if node is not None and type(value) is dict else {}
     for element, child, item in parts(node, value):
         divisible = has_parts(child, item)
-        below = of_applied(child, item) if divisible else {}
-        if divisible and not below and type(item) is list:
+        below = of_applied(child, item, empty_lists=empty_lists) if divisible else {}
+        if divisible and not below and type(item) is list and not (empty_lists and not item):
             continue
         if below and element[2:] not in declared:
             below = {ITSELF: {}, **below}

@@ -76,7 +76,8 @@ def apply(
     before = live if live is not None else {"metadata": {}}
     merged: Obj = merge(root, before, applied)
     if last is not None:
-        kept = claimed
+        # A list that is applied empty stays, without the items given up.
+        kept = of_applied(root, applied, empty_lists=True)
         for entry in others:
             kept = union(kept, entry.fields)
         merged = without_abandoned(root, merged, last.fields, kept)
