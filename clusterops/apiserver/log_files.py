@@ -156,8 +156,7 @@ class PodLog:
             descriptor = self._descriptor(name)
             if descriptor is None:
                 continue
-            wanted = count - _whole_lines(collected)
-            content = _tail_of(descriptor, wanted)
+            content = _tail_of(descriptor, count + 1 - _whole_lines(collected))
             if position == 0:
                 whole, newline, rest = content.rpartition(b"\n")
                 self._rest = rest
@@ -166,7 +165,8 @@ class PodLog:
             else:
                 os.close(descriptor)
             collected = content.split(b"\n")[:-1] + collected
-            if _whole_lines(collected) >= count:
+            # One more than wanted: the first may have begun in the file before.
+            if _whole_lines(collected) > count:
                 break
         return _last(collected, count)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from clusterops.apiserver.database_file import (
     FileLock,
@@ -38,6 +39,7 @@ CREATE TABLE objects (
     namespace TEXT NOT NULL,      -- "" when cluster-scoped
     name TEXT NOT NULL,
     revision INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,    -- CRC-32 of the body: SQLite does not notice damage within
     body BLOB NOT NULL            -- the object as JSON, as it is served
 );
 CREATE TABLE counter (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER NOT NULL);
@@ -49,11 +51,12 @@ COMMIT;
 
 
 _STATEMENT_ROWS = 64
+_COLUMNS = 7
 
 
 @cache
 def _insert(rows: int) -> str:
-    places = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
+    places = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * rows)
     return f"INSERT OR REPLACE INTO objects VALUES {places}"  # noqa: S608  (only places)
 
 
@@ -120,12 +123,22 @@ class Storage:
         return row[0]
 
     def rows(self) -> Iterator[Row]:
-        """All objects, in the order in which they were created."""
+        """All objects, in the order in which they were created. Raises StorageCorrupt."""
         try:
-            for row in self._connection.execute(
-                "SELECT created, resource, namespace, name, revision, body FROM objects"
-            ):
-                yield Row(*row)
+            for (
+                created,
+                resource,
+                namespace,
+                name,
+                revision,
+                checksum,
+                body,
+            ) in self._connection.execute("SELECT * FROM objects"):
+                if not isinstance(body, bytes) or crc32(body) != checksum:
+                    raise corrupt(
+                        self.path, f"the checksum of {resource} {namespace}/{name} is wrong"
+                    )
+                yield Row(created, resource, namespace, name, revision, body)
         except sqlite3.DatabaseError as error:
             raise corrupt(self.path, str(error)) from error
 
@@ -161,12 +174,12 @@ class Storage:
             if body is None:
                 removed.append(created)
             else:
-                written += (created, resource, namespace, name, revision, body)
+                written += (created, resource, namespace, name, revision, crc32(body), body)
         # Of several writes of one row in a batch the last one stays. A row that is written and
         # removed ends removed: rows are never reused, so that removals may all come last.
-        for start in range(0, len(written), _STATEMENT_ROWS * 6):
-            values = written[start : start + _STATEMENT_ROWS * 6]
-            execute(_insert(len(values) // 6), values)
+        for start in range(0, len(written), _STATEMENT_ROWS * _COLUMNS):
+            values = written[start : start + _STATEMENT_ROWS * _COLUMNS]
+            execute(_insert(len(values) // _COLUMNS), values)
         for start in range(0, len(removed), _STATEMENT_ROWS):
             rows = removed[start : start + _STATEMENT_ROWS]
             execute(_delete(len(rows)), rows)

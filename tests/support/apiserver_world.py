@@ -194,7 +194,10 @@ class World:
         sent: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
-            return received.pop() if received else {"type": "http.disconnect"}
+            if received:
+                return received.pop()
+            await asyncio.Event().wait()  # the client stays until it is answered
+            raise AssertionError
 
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
@@ -236,7 +239,7 @@ class World:
     async def until_gone(self, path: str, seconds: float = 10.0) -> None:
         """Wait until an object is not there."""
         async with asyncio.timeout(seconds):
-            while (await self.request("GET", path)).status != 404:
+            while (await self.request("GET", path)).status != 404:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     async def close_watches(self) -> None:
