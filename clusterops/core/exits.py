@@ -90,15 +90,15 @@ def first_failure(pods: tuple[Pod, ...], nodes: Observed) -> Ending | None:
     blamed = min(failed, key=lambda pod: (_ended_at(pod), pod.rank))
     ending = blame(blamed, nodes.nodes.get(blamed.spec.node_name))
     if ending.cause is Cause.USER_ERROR:
-        return _silent_node(pods, nodes) or ending
+        return _silent_node(pods, nodes, _ended_at(blamed)) or ending
     return ending
 
 
-def _silent_node(pods: tuple[Pod, ...], nodes: Observed) -> Ending | None:
-    """A node of the gang that is not Ready: a rank that lost its peer there fails like a bad program."""
+def _silent_node(pods: tuple[Pod, ...], nodes: Observed, failed_at: datetime) -> Ending | None:
+    """A node of the gang that was not Ready: a rank that lost its peer there fails like a bad program."""
     for pod in pods:
         node = nodes.nodes.get(pod.spec.node_name)
-        if node is not None and node.unready_since is not None:
+        if node is not None and node.unready_at(failed_at):
             name = node.metadata.name
             return Ending(
                 Cause.NODE_LOST, f"a rank failed while {name}, its peer's node, was not Ready"

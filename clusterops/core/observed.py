@@ -424,6 +424,14 @@ class Node(Wire, frozen=True):
                 return found.last_transition_time
         return None
 
+    def unready_at(self, moment: datetime) -> bool:
+        """True when it is not Ready, or was not at that moment and has recovered since."""
+        for found in self.status.conditions or ():
+            if found.type == "Ready":
+                since = found.last_transition_time
+                return not found.true or (since is not None and since > moment)
+        return False
+
     @property
     def faulty(self) -> bool:
         """True while a health fault keeps jobs off it."""

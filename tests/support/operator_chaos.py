@@ -37,7 +37,7 @@ async def live(seed: int) -> World:
         if world.job(name) is not None:
             world.edit(name, suspend=False)
     await world.until_final(*jobs, within=CALM_SECONDS)
-    await world.run(120.0)  # final jobs have let go of everything
+    await world.run(60.0)  # final jobs have let go of everything
     check_end(world, jobs)
     return world
 

@@ -101,7 +101,9 @@ class Cluster:
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition]}
-        await self.client.patch(names.NODES, None, self.node, {"status": status}, subresource="status")
+        await self.client.patch(
+            names.NODES, None, self.node, {"status": status}, subresource="status"
+        )
 
     async def submit(self, name: str, *, gpus: int = 2, replicas: int = 2, **spec: Any) -> None:
         container = {
@@ -194,7 +196,11 @@ class Cluster:
             status["containerStatuses"] = [_container({"running": {}}, ready=True)]
         if exit_code is not None:
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "finishedAt": now}
+            ended = {
+                "exitCode": exit_code,
+                "reason": "Error" if exit_code else "Completed",
+                "finishedAt": now,
+            }
             status["containerStatuses"] = [_container({"terminated": ended}, ready=False)]
         metadata = pod["metadata"]
         await self.client.patch(

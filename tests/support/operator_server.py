@@ -213,6 +213,7 @@ class FakeClient:
         grace_period_seconds: int | None = None,
         propagation: str | None = None,
     ) -> Json:
+        del propagation
         self._perhaps_fail()
         return self._server.delete(resource.plural, namespace, name, uid, grace_period_seconds)
 

@@ -270,7 +270,7 @@ class World:
         applier = Applier(
             self.client,  # type: ignore[arg-type]
             identity,
-            lambda job, told: None,
+            lambda *_: None,
             failpoint=self._failpoint,
             concurrency=1,
         )
@@ -288,7 +288,7 @@ class World:
             self.stores.jobs,
             self.heartbeats,
             self.clock,  # type: ignore[arg-type]
-            Metrics(lambda: []),
+            Metrics(list),
             feed.reported,
             lambda: True,
         )
@@ -437,7 +437,9 @@ class World:
             "workloads", workload["metadata"]["namespace"], workload["metadata"]["name"]
         )
         assert current is not None
-        status = {**current.get("status", {}), **workload.get("status", {})}
+        status = dict(current.get("status", {}))
+        if "admission" in workload.get("status", {}):
+            status["admission"] = workload["status"]["admission"]
         conditions = status.setdefault("conditions", [])
         for kind, true, reason, message in changes:
             found = next((c for c in conditions if c["type"] == kind), None)
@@ -468,9 +470,10 @@ class World:
                 continue
             if "killAt" in pod and pod["killAt"] <= self.clock.seconds + _EPOCH:
                 self.server.remove("pods", namespace, name)
-            elif pod.get("status", {}).get("phase", "Pending") == "Pending":
-                if self.rng.random() < 0.7:
-                    self._pod_status(pod, "Running", None)
+                continue
+            pending = pod.get("status", {}).get("phase", "Pending") == "Pending"
+            if pending and self.rng.random() < 0.7:
+                self._pod_status(pod, "Running", None)
 
     def _ready_nodes(self) -> list[str]:
         return [
