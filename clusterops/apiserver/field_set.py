@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from clusterops.apiserver.structure import Node
+from clusterops.apiserver.structure import MISSING, Node
 
 Fields = dict[str, Any]
 ITSELF = "."
@@ -82,29 +82,67 @@ def compare(node: Node | None, old: Any, new: Any) -> tuple[Fields | None, Field
 
     Equal parts are passed over at the speed of comparing dicts.
     """
-    if old == new and type(old) is type(new):
+    kind = type(new)
+    if old == new and type(old) is kind:
         return None, None
-    if not (has_parts(node, old) and has_parts(node, new) and type(old) is type(new)):
+    if type(old) is not kind or not has_parts(node, old):
         return of_value(node, new), (of_value(node, old) or None)
+    if kind is dict:
+        return _compare_objects(node, old, new)
+    assert node is not None
+    return _compare_lists(node, old, new)
+
+
+def _compare_objects(
+    node: Node | None, old: dict[str, Any], new: dict[str, Any]
+) -> tuple[Fields | None, Fields | None]:
     changed: Fields = {}
     removed: Fields = {}
-    before = {element: item for element, _, item in parts(node, old)}
-    for element, child, item in parts(node, new):
-        if element not in before:
-            changed[element] = of_value(child, item)
+    for name, item in new.items():
+        former = old.get(name, MISSING)
+        if former == item and type(former) is type(item):
             continue
-        former = before.pop(element)
-        if former is item:
+        child = node.child(name) if node is not None else None
+        if former is MISSING:
+            changed[f"f:{name}"] = of_value(child, item)
             continue
         more, less = compare(child, former, item)
+        if more is not None:
+            changed[f"f:{name}"] = more
+        if less is not None:
+            removed[f"f:{name}"] = less
+    if len(old) > len(new) or old.keys() - new.keys():
+        for name, item in old.items():
+            if name not in new:
+                child = node.child(name) if node is not None else None
+                removed[f"f:{name}"] = of_value(child, item)
+    return changed or None, removed or None
+
+
+def _compare_lists(
+    node: Node, old: list[Any], new: list[Any]
+) -> tuple[Fields | None, Fields | None]:
+    items = node.items
+    changed: Fields = {}
+    removed: Fields = {}
+    # Most often a few items differ and all stand where they stood: only those need their keys.
+    same = [i for i, (left, right) in enumerate(zip(old, new, strict=False)) if left == right]
+    skipped = set(same) if len(old) == len(new) else set()
+    before = {item_key(node, item): item for i, item in enumerate(old) if i not in skipped}
+    for index, item in enumerate(new):
+        if index in skipped:
+            continue
+        element = item_key(node, item)
+        if element not in before:
+            changed[element] = of_value(items, item)
+            continue
+        more, less = compare(items, before.pop(element), item)
         if more is not None:
             changed[element] = more
         if less is not None:
             removed[element] = less
-    if before:
-        gone = {element: child for element, child, _ in parts(node, old) if element in before}
-        for element, item in before.items():
-            removed[element] = of_value(gone[element], item)
+    for element, item in before.items():
+        removed[element] = of_value(items, item)
     return changed or None, removed or None
 
 

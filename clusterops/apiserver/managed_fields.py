@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -89,9 +88,9 @@ def apply(
         others = [entry.without(changed) for entry in others]
     if removed:
         others = [entry.without(removed) for entry in others]
-    mine = replace(me, fields=_ownable(claimed))
+    mine = me._replace(fields=_ownable(claimed))
     if last is not None and not changed and not removed and last.fields == mine.fields:
-        mine = replace(mine, time=last.time)
+        mine = mine._replace(time=last.time)
     # The caller goes on to default the result in place: it must share nothing with its sources.
     merged = msgspec.json.decode(msgspec.json.encode(merged), type=dict[str, Any])
     if manager == "kubectl" and not subresource:
@@ -137,7 +136,7 @@ def track_update(
         mine = mine.without(removed)
     if changed:
         others = [entry.without(changed) for entry in others]
-        mine = replace(me, fields=union(mine.fields, changed))
+        mine = me._replace(fields=union(mine.fields, changed))
     write(new, [mine, *others], now)
 
 

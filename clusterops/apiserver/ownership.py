@@ -6,8 +6,7 @@ another owner.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from clusterops.apiserver.field_set import Fields, difference, union
 
@@ -18,8 +17,7 @@ UPDATE_ENTRIES_LIMIT = 10
 ANCIENT = "ancient-changes"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry: the fields that one owner has set, and when it last changed them."""
 
     manager: str
@@ -37,7 +35,7 @@ class Entry:
     def without(self, gone: Fields) -> Entry:
         """The entry with some fields taken away."""
         remaining = difference(self.fields, gone)
-        return self if remaining == self.fields else replace(self, fields=remaining)
+        return self if remaining == self.fields else self._replace(fields=remaining)
 
     def encoded(self) -> dict[str, Any]:
         """The entry as objects carry it."""
