@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import h11
 
+from clusterops.kube.chunked import ChunkedDecoder, ChunkError
+
 _READ_BYTES = 256 * 1024
 _MAX_HEAD_BYTES = 256 * 1024
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-CONNECTION_ERRORS = (OSError, EOFError, h11.RemoteProtocolError)
+CONNECTION_ERRORS = (OSError, EOFError, h11.RemoteProtocolError, ChunkError)
 """What a broken connection raises here; a time-out is an OSError too."""
 
 
@@ -84,6 +86,24 @@ class HttpConnection:
             if isinstance(event, h11.EndOfMessage):
                 return
             raise EOFError("the server closed the connection within an answer")
+
+    async def stream(self, head: Head) -> AsyncIterator[bytes]:
+        """As `pieces`, but quick for chunks; the connection cannot be used again afterwards."""
+        if head.headers.get("transfer-encoding", "").lower() != "chunked":
+            async for piece in self.pieces():
+                yield piece
+            return
+        decoder = ChunkedDecoder()
+        data, ended = self._h11.trailing_data  # came along with the head
+        while True:
+            piece = decoder.feed(data)
+            if piece:
+                yield piece
+            if decoder.finished:
+                return
+            data = b"" if ended else await self._reader.read(_READ_BYTES)
+            if not data:
+                raise EOFError("the server closed the connection within an answer")
 
     async def body(self, limit_bytes: int | None = None) -> bytes:
         """The whole body, or EOFError once it is longer than `limit_bytes`."""

@@ -130,7 +130,7 @@ class LightTransport:
         headers = [(b"accept", accept.encode("latin-1"))]
         try:
             async with asyncio.timeout(self._stream_start_timeout_seconds):
-                connection = await self._start_stream(target, headers)
+                connection, head = await self._start_stream(target, headers)
         except TimeoutError as error:
             self._drop_idle()
             raise Unreachable(
@@ -139,7 +139,7 @@ class LightTransport:
             ) from error
         self._streams[connection] = None
         try:
-            yield self._pieces(connection, path, silence_seconds)
+            yield self._pieces(connection.stream(head), path, silence_seconds)
         finally:
             # Closing is how the server learns that nobody listens any more.
             self._streams.pop(connection, None)
@@ -211,7 +211,7 @@ class LightTransport:
 
     async def _start_stream(
         self, target: str, headers: list[tuple[bytes, bytes]]
-    ) -> HttpConnection:
+    ) -> tuple[HttpConnection, Head]:
         """A connection on which an answer of status 200 has begun."""
         credential = await self._credentials.current()
         for last_try in (False, True):
@@ -221,7 +221,7 @@ class LightTransport:
                     "GET", target, self._headers(headers, credential), None
                 )
                 if head.status < 300:
-                    return connection
+                    return connection, head
                 content = await connection.body(_MAX_ERROR_BYTES)
             except BaseException as error:
                 connection.abort()
@@ -235,9 +235,8 @@ class LightTransport:
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def _pieces(
-        self, connection: HttpConnection, path: str, silence_seconds: float | None
+        self, pieces: AsyncIterator[bytes], path: str, silence_seconds: float | None
     ) -> AsyncIterator[bytes]:
-        pieces = connection.pieces()
         while True:
             try:
                 async with asyncio.timeout(silence_seconds):

@@ -340,9 +340,17 @@ class _ProviderLoader(KubeConfigLoader):
 
 
 class _VerifyingRequestor(OpenIDRequestor):
-    def _get_connector(self) -> aiohttp.TCPConnector:
-        # The package's own connector turns verification off when the kubeconfig names no CA.
-        return aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=self._ssl_ca_cert))
+    def _client_session(self) -> aiohttp.ClientSession:
+        # The package's own session turns verification off when the kubeconfig names no CA.
+        login = base64.b64encode(f"{self._client_id}:{self._client_secret}".encode()).decode()
+        return aiohttp.ClientSession(
+            headers={"Accept": "application/json", "Authorization": f"Basic {login}"},
+            connector=aiohttp.TCPConnector(
+                ssl=ssl.create_default_context(cadata=self._ssl_ca_cert)
+            ),
+            raise_for_status=True,
+            trust_env=True,
+        )
 
 
 def _lower(answer: aiohttp.ClientResponse) -> dict[str, str]:

@@ -107,12 +107,13 @@ class Store(Generic[T]):
             tuple(dict.fromkeys(function(value))) for function in self._functions.values()
         )
         before = self._entries.get(key)
-        if before is not None:
-            self._unindex(key, before)
         self._entries[key] = _Entry(value, resource_version, index_values)
-        for buckets, values in zip(self._buckets.values(), index_values, strict=True):
-            for index_value in values:
-                buckets.setdefault(index_value, {})[key] = None
+        if before is None or before.index_values != index_values:
+            if before is not None:
+                self._unindex(key, before)
+            for buckets, values in zip(self._buckets.values(), index_values, strict=True):
+                for index_value in values:
+                    buckets.setdefault(index_value, {})[key] = None
         self._tell(key, None if before is None else before.value, value)
 
     def remove(self, key: Key) -> T | None:

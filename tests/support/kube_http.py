@@ -2,7 +2,7 @@
 
 Each request takes the next entry of `script`, or is served by the cluster when there is none:
 "silent" reads the request and says nothing more; "close" closes without an answer; "cut" closes
-within the body; an Answer is sent; raw bytes are sent as they are and then the connection closes.
+within the body; an Answer, or one made by a function, is sent; raw bytes are sent as they are and then the connection closes.
 """
 
 import asyncio
@@ -86,6 +86,8 @@ class FakeHttpServer:
             request = await self._read(reader, writer, number)
             self.seen.append(request)
             action = self.script.popleft() if self.script else None
+            if callable(action):
+                action = action()
             if action == "silent":
                 await reader.read()  # until the client closes
                 return

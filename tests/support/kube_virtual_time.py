@@ -41,6 +41,17 @@ def run(work: Coroutine[Any, Any, T], *, limit_seconds: float = 1e6) -> T:
         return runner.run(asyncio.wait_for(work, limit_seconds))
 
 
+def end(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancels what still runs in the loop and closes it; for machines that drive a loop in steps."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
 async def settle(seconds: float = 0.0) -> None:
     """Lets everything that is ready run, after `seconds` of virtual time."""
     await asyncio.sleep(seconds)

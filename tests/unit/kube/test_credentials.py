@@ -1,11 +1,14 @@
 """Credentials: token files that rotate, plugins with deadline and expiry, fixed ones."""
 
+import io
 import json
 import os
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from support.kube_virtual_time import until
 
 from clusterops.kube.access import Access, ExecPlugin
 from clusterops.kube.credentials import (
@@ -41,7 +44,7 @@ class Clock:
 def replace_file(path, text):
     fresh = path.with_suffix(".new")
     fresh.write_text(text)
-    os.replace(fresh, path)  # as a projected volume does: another inode
+    fresh.replace(path)  # as a projected volume does: another inode
 
 
 async def test_a_token_file_is_read_again_when_it_changes(tmp_path):
@@ -192,7 +195,7 @@ async def test_a_plugin_that_hangs_is_killed_with_its_children(tmp_path):
     with pytest.raises(ConfigError, match="took longer than 1 s"):
         await ExecCredentials(plugin(program), timeout_seconds=1.0).current()
     for pid in pids.read_text().split():
-        assert not _runs(int(pid))
+        await until(lambda pid=pid: not _runs(pid), within_seconds=5)
 
 
 async def test_a_missing_plugin_says_how_to_install_it():
@@ -202,16 +205,15 @@ async def test_a_missing_plugin_says_how_to_install_it():
 
 
 async def test_a_plugin_that_always_needs_a_terminal_is_not_started_without_one(monkeypatch):
-    monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115, ASYNC230, PTH123
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     source = ExecCredentials(plugin("print(1)", interactive_mode="Always"))
     with pytest.raises(ConfigError, match="needs a terminal"):
         await source.current()
-    sys.stdin.close()
 
 
 def _runs(pid):
     try:
-        state = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]  # noqa: SIM115, PTH123
-    except FileNotFoundError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in ("Z", "X")

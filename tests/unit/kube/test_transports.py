@@ -106,7 +106,8 @@ async def test_no_whole_answer_is_unreachable_and_the_next_request_works(make, s
     server.script.append(manners)
     async with make(Access(server.url)) as transport:
         with pytest.raises(Unreachable):
-            await transport.request("POST", PATH, body=b"{}", timeout_seconds=0.3)
+            await transport.request("POST", PATH, body=b"{}", timeout_seconds=0.5)
+        server.script.clear()  # on a busy machine the time may be up before the request is there
         server.cluster.put("widgets", "ns", "w")
         assert (await transport.request("GET", f"{PATH}/w")).status == 200
 
@@ -176,9 +177,12 @@ async def test_a_broken_stream_is_unreachable(make, server, tail):
     server.script.append(head + tail)
     async with make(Access(server.url)) as transport:
         with pytest.raises(Unreachable, match="broke"):
-            async with transport.stream(PATH) as pieces:
-                async for piece in pieces:
-                    assert piece in b'{}\n{"typ'
+            await _read_all(transport)
+
+
+async def _read_all(transport):
+    async with transport.stream(PATH) as pieces:
+        return [piece async for piece in pieces]
 
 
 async def test_a_silent_stream_is_left_after_its_time(make, server):
@@ -267,7 +271,7 @@ async def test_a_new_certificate_from_a_plugin_replaces_the_old_one(make, author
         async def current(self):
             return self.credential
 
-        async def rejected(self, credential):
+        async def rejected(self, _):
             return False
 
     source = Rotating()
