@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from clusterops.apiserver.kind import Kind
 from clusterops.apiserver.refusals import StatusError, bad_request, conflict, success
-from clusterops.apiserver.registry import Outcome, Registry, as_text, is_finished
+from clusterops.apiserver.registry import Registry
 from clusterops.apiserver.state import State
 from clusterops.apiserver.stored import Key, Stored, decode, encode
 from clusterops.apiserver.strategy import JsonObject
+from clusterops.apiserver.written_object import Outcome, as_text, is_finished
 
 BACKGROUND, FOREGROUND, ORPHAN = "Background", "Foreground", "Orphan"
 FOREGROUND_FINALIZER = "foregroundDeletion"

@@ -1,6 +1,6 @@
 """The points of a write at which a test may kill the server, in one list.
 
-A crash test sets `CLUSTEROPS_APISERVER_FAILPOINT=POINT:N`: the process is killed (SIGKILL, as by a
+A crash test sets `APISERVER_FAILPOINT=POINT:N`: the process is killed (SIGKILL, as by a
 power cut) when it passes that point for the N-th time. Without the variable a point costs one
 comparison.
 """
@@ -8,7 +8,7 @@ comparison.
 import os
 import signal
 
-ENVIRONMENT = "CLUSTEROPS_APISERVER_FAILPOINT"
+ENVIRONMENT = "APISERVER_FAILPOINT"
 
 OPEN_CREATED = "open.created"  # the file exists and is empty
 OPEN_SCHEMA = "open.schema"  # its tables exist
@@ -50,6 +50,6 @@ class Failpoint:
 
 
 def from_environment() -> Failpoint:
-    """The failpoint that `CLUSTEROPS_APISERVER_FAILPOINT` arms; unarmed when it is not set."""
+    """The failpoint that `APISERVER_FAILPOINT` arms; unarmed when it is not set."""
     point, _, count = os.environ.get(ENVIRONMENT, "").partition(":")
     return Failpoint(point, int(count or 1)) if point else Failpoint()

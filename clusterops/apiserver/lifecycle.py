@@ -24,10 +24,11 @@ from clusterops.apiserver.deletion import (
 from clusterops.apiserver.kind import Kind
 from clusterops.apiserver.owner_index import OwnerIndex, Place
 from clusterops.apiserver.refusals import StatusError
-from clusterops.apiserver.registry import NAMESPACES, Registry, is_finished
+from clusterops.apiserver.registry import NAMESPACES, Registry
 from clusterops.apiserver.ring import ADDED, DELETED, Event
 from clusterops.apiserver.stored import Stored, decode
 from clusterops.apiserver.strategy import JsonObject
+from clusterops.apiserver.written_object import is_finished
 
 PARALLEL = 64  # places worked on at once, so that their writes share transactions
 RETRY_SECONDS = 1.0  # after the disk was full or an object changed meanwhile

@@ -8,7 +8,7 @@ conflict is a conflict of revisions, never of timing.
 from collections.abc import Callable
 from datetime import datetime
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from clusterops.apiserver import managed_fields
 from clusterops.apiserver.causes import TYPE_INVALID, Cause
@@ -24,33 +24,30 @@ from clusterops.apiserver.refusals import (
     invalid_object,
     method_not_allowed,
     not_found,
-    strict_decoding,
     strict_patch,
 )
 from clusterops.apiserver.state import State
 from clusterops.apiserver.stored import Key, Stored, decode, encode, from_object
 from clusterops.apiserver.strategy import JsonObject, Strategy
+from clusterops.apiserver.written_object import (
+    STRICT,
+    Outcome,
+    WriteOptions,
+    as_text,
+    check_namespace,
+    check_type,
+    is_finished,
+    keep_system_metadata,
+    metadata_of,
+    refuse_unknown,
+    restrict,
+    unknown_fields,
+    warnings_of,
+)
 
-STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 NAMESPACES = "namespaces"
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 _NAME_LIMIT = 63
-
-
-class WriteOptions(NamedTuple):
-    """What the query of a write asks for. `validation` is Strict, Warn or Ignore."""
-
-    manager: str = "unknown"
-    validation: str = WARN
-    dry_run: bool = False
-
-
-class Outcome(NamedTuple):
-    """The answer to a write: status code, encoded object, texts for Warning headers."""
-
-    status: int
-    body: bytes
-    warnings: list[str]
 
 
 class Registry:
@@ -254,7 +251,7 @@ class Registry:
             raise conflict(kind, key[1], f"uid mismatch: the provided object specified uid {uid}, "
                            "and no existing object was found")  # fmt: skip
         if "status" in kind.subresources:
-            self._restrict(applied, subresource)
+            restrict(applied, subresource)
         new = managed_fields.apply(
             kind,
             live,
@@ -273,17 +270,6 @@ class Registry:
             kind, stored, live, new, options, subresource, unknown, tracked=True
         )
 
-    def _restrict(self, applied: JsonObject, subresource: str) -> None:
-        """An apply owns nothing of what its endpoint ignores."""
-        if subresource != "status":
-            applied.pop("status", None)
-            return
-        for name in [name for name in applied if name not in _STATUS_PARTS]:
-            del applied[name]
-        metadata = applied["metadata"]
-        for name in [name for name in metadata if name not in _IDENTITY]:
-            del metadata[name]
-
     async def _update(
         self,
         kind: Kind,
@@ -301,7 +287,7 @@ class Registry:
         self._check_identity(kind, stored, new["metadata"])
         if subresource == "status":
             new = strategy.prepare_status(new, live)
-        _keep_system_metadata(new["metadata"], live["metadata"])
+        keep_system_metadata(new["metadata"], live["metadata"])
         if not subresource:
             strategy.prepare_update(new, live)
         kind.schema.default(new)
@@ -365,93 +351,3 @@ class Registry:
             wrong = next(cause for cause in causes if cause.reason == TYPE_INVALID)
             raise cannot_decode(kind, str(wrong))
         raise invalid_object(kind, str(obj["metadata"].get("name") or ""), causes)
-
-
-_IDENTITY = frozenset({"name", "namespace", "uid", "resourceVersion"})
-_STATUS_PARTS = frozenset({"apiVersion", "kind", "metadata", "status"})
-# What only the server sets.
-_SYSTEM_METADATA = (
-    "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
-    "deletionTimestamp", "deletionGracePeriodSeconds",
-)  # fmt: skip
-
-
-def _keep_system_metadata(new: JsonObject, live: JsonObject) -> None:
-    new.pop("selfLink", None)
-    for name in _SYSTEM_METADATA:
-        if name in live:
-            new[name] = live[name]
-        else:
-            new.pop(name, None)
-    if new.get("managedFields") is None and "managedFields" in live:
-        new["managedFields"] = live["managedFields"]
-
-
-def as_text(moment: datetime) -> str:
-    """RFC 3339 to the second."""
-    return f"{moment.isoformat(timespec='seconds')[:19]}Z"
-
-
-def is_finished(obj: JsonObject) -> bool:
-    """Whether an object that is being deleted has nothing left to wait for."""
-    metadata = obj["metadata"]
-    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
-        return False
-    if obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"):
-        return False
-    return not metadata.get("deletionGracePeriodSeconds")
-
-
-def check_type(kind: Kind, obj: JsonObject) -> None:
-    """Fill in a missing apiVersion and kind. Raises 400 when they are another's."""
-    version = obj.setdefault("apiVersion", kind.api_version)
-    if obj.setdefault("kind", kind.kind) != kind.kind or not version:
-        raise bad_request(
-            f'the object provided is unrecognized: expected kind "{kind.kind}", got '
-            f'"{obj.get("kind")}"'
-        )
-    if version != kind.api_version:
-        raise bad_request(
-            f"the API version in the data ({version}) does not match the expected API version "
-            f"({kind.api_version})"
-        )
-
-
-def metadata_of(kind: Kind, obj: JsonObject) -> JsonObject:
-    """The object's metadata, made when missing. Raises 400 when it is no object."""
-    metadata = obj.get("metadata")
-    if metadata is None:
-        metadata = obj["metadata"] = {}
-    if not isinstance(metadata, dict):
-        raise cannot_decode(kind, "json: cannot unmarshal metadata into an object")
-    return metadata
-
-
-def check_namespace(kind: Kind, namespace: str, metadata: JsonObject) -> None:
-    """The namespace of the path is the object's. Raises 400 when the object says otherwise."""
-    if not kind.namespaced:
-        metadata.pop("namespace", None)
-        return
-    if (metadata.get("namespace") or namespace) != namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    metadata["namespace"] = namespace
-
-
-def refuse_unknown(kind: Kind, unknown: list[str], options: WriteOptions) -> None:
-    """Raises 400 for unknown fields under strict validation."""
-    if unknown and options.validation == STRICT:
-        raise strict_decoding(kind, unknown_fields(unknown))
-
-
-def unknown_fields(paths: list[str]) -> list[str]:
-    """What is said about fields that the schema does not know."""
-    return [f'unknown field "{path}"' for path in paths]
-
-
-def warnings_of(unknown: list[str], options: WriteOptions) -> list[str]:
-    """Warnings about fields that were dropped."""
-    if options.validation == IGNORE:
-        return []
-    return unknown_fields(unknown)

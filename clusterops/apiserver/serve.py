@@ -29,7 +29,7 @@ from clusterops.apiserver.operations import Operations
 from clusterops.apiserver.pod_actions import PodActions
 from clusterops.apiserver.pod_logs import PodLogs
 from clusterops.apiserver.reads import Reads
-from clusterops.apiserver.registry import Registry, WriteOptions, as_text
+from clusterops.apiserver.registry import Registry
 from clusterops.apiserver.reviews import Reviews
 from clusterops.apiserver.state import State
 from clusterops.apiserver.storage import open_storage
@@ -37,6 +37,7 @@ from clusterops.apiserver.stored import decode, encode
 from clusterops.apiserver.uids import Uids
 from clusterops.apiserver.watch import Watches
 from clusterops.apiserver.writes import Writes
+from clusterops.apiserver.written_object import WriteOptions, as_text
 
 HOST = "127.0.0.1"  # the only address it ever listens on
 IDLE_SECONDS = 300  # before a connection without a request is closed

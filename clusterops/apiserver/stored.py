@@ -41,11 +41,11 @@ class _Owner(msgspec.Struct):
     uid: str = ""
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
     uid: str = ""
-    ownerReferences: list[_Owner] | None = None  # noqa: N815  (the field's name in the API)
+    owner_references: list[_Owner] | None = None
     labels: dict[str, str] | None = None
-    deletionTimestamp: str | None = None  # noqa: N815
+    deletion_timestamp: str | None = None
 
 
 class _Head(msgspec.Struct):
@@ -82,8 +82,8 @@ def from_row(row: Row) -> Stored:
         created=row.created,
         revision=row.revision,
         uid=metadata.uid,
-        owners=tuple(owner.uid for owner in metadata.ownerReferences or ()),
-        deleting=metadata.deletionTimestamp is not None,
+        owners=tuple(owner.uid for owner in metadata.owner_references or ()),
+        deleting=metadata.deletion_timestamp is not None,
         body=row.body,
     )
 

@@ -46,7 +46,7 @@ class Strategy:
             result["metadata"]["managedFields"] = new["metadata"]["managedFields"]
         return result
 
-    def validate(self, obj: JsonObject) -> list[Cause]:  # noqa: ARG002
+    def validate(self, obj: JsonObject) -> list[Cause]:  # noqa: ARG002  (for others to use)
         """Causes beyond the schema for which an object is refused."""
         return []
 

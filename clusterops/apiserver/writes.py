@@ -16,17 +16,11 @@ from clusterops.apiserver.refusals import (
     method_not_allowed,
     unsupported_media_type,
 )
-from clusterops.apiserver.registry import (
-    IGNORE,
-    STRICT,
-    WARN,
-    Outcome,
-    Registry,
-    WriteOptions,
-)
+from clusterops.apiserver.registry import Registry
 from clusterops.apiserver.request import Request, Target
 from clusterops.apiserver.selection import selection_of
 from clusterops.apiserver.stored import encode
+from clusterops.apiserver.written_object import IGNORE, STRICT, WARN, Outcome, WriteOptions
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"

@@ -22,10 +22,10 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-import msgspec  # noqa: E402
-import uvicorn  # noqa: E402
-import uvloop  # noqa: E402
-from support.embedded import EmbeddedServer, free_port  # noqa: E402
+import msgspec  # noqa: E402  (after the path)
+import uvicorn  # noqa: E402  (after the path)
+import uvloop  # noqa: E402  (after the path)
+from support.embedded import EmbeddedServer, free_port  # noqa: E402  (after the path)
 
 JOBS = "/apis/clusterops.io/v1alpha1/namespaces/bench/trainingjobs"
 WRITES = 1500

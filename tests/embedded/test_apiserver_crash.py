@@ -48,14 +48,14 @@ class Writer(threading.Thread):
         ):
             while self.attempted < self.limit:
                 self.attempted += 1
-                data = {"data": {"count": str(self.attempted)}}
+                content = {"data": {"count": str(self.attempted)}}
                 if self.acknowledged == 0:
-                    body = {"metadata": {"name": self.object}, **data}
+                    body = {"metadata": {"name": self.object}, **content}
                     answer = self.server.request("POST", CONFIG_MAPS, body, connection=connection)
                 else:
                     path = f"{CONFIG_MAPS}/{self.object}"
                     answer = self.server.request(
-                        "PATCH", path, data, headers=MERGE, connection=connection
+                        "PATCH", path, content, headers=MERGE, connection=connection
                     )
                 if answer.status >= 400:
                     self.refused.append(answer.status)

@@ -239,7 +239,7 @@ class World:
     async def until_gone(self, path: str, seconds: float = 10.0) -> None:
         """Wait until an object is not there."""
         async with asyncio.timeout(seconds):
-            while (await self.request("GET", path)).status != 404:  # noqa: ASYNC110
+            while (await self.request("GET", path)).status != 404:  # noqa: ASYNC110  (within a deadline)
                 await asyncio.sleep(0.005)
 
     async def close_watches(self) -> None:

@@ -127,7 +127,8 @@ class EmbeddedServer:
                 if self.request("GET", "/readyz").status == 200:
                     return
             assert time.monotonic() < deadline, f"the server did not start: {self.log()}"
-            time.sleep(0.02)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.02)
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""

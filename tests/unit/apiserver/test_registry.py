@@ -175,7 +175,7 @@ async def test_a_dry_run_answers_as_if_and_stores_nothing(world: World) -> None:
     assert (await world.get(f"{WIDGETS}/a"))["spec"]["size"] == 1
 
 
-async def test_apply_creates_merges_and_meets_other_managers(world: World) -> None:
+async def test_apply_creates_merges_and_meets_other_owners(world: World) -> None:
     path = f"{WIDGETS}/a?fieldManager=one"
     created = await world.request("PATCH", path, widget("a", 1), APPLY)
     assert created.status == 201
@@ -190,7 +190,7 @@ async def test_apply_creates_merges_and_meets_other_managers(world: World) -> No
     assert forced.json["spec"]["size"] == 2
 
 
-async def test_apply_needs_a_manager(world: World) -> None:
+async def test_apply_must_say_who_applies(world: World) -> None:
     answer = await world.request("PATCH", f"{WIDGETS}/a", widget("a"), APPLY)
     assert answer.status == 422
     assert "fieldManager" in answer.message
