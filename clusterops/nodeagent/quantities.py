@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 
 _QUANTITY = re.compile(
-    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|Ki|Mi|Gi|Ti|Pi|Ei))?"
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|Ki|Mi|Gi|Ti|Pi|Ei))?"
 )
 _DECIMAL = {
     "n": Fraction(1, 10**9),
