@@ -225,7 +225,7 @@ def _requests(spec: Json) -> dict[str, int]:
     try:
         return parse.pod_requests(spec)
     except quantities.InvalidQuantity:
-        return {"clusterops.io/invalid-request": 1}
+        return {"unreadable/quantity": 1}  # no node has any of it
 
 
 def _selection(spec: Json) -> NodeSelection:

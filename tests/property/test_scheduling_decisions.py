@@ -1,6 +1,7 @@
 """What holds for every decision, over generated cohorts, queues and workloads."""
 
 import itertools
+import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,14 +133,14 @@ def test_a_workload_gets_at_most_one_decision_of_each_kind(where: Snapshot) -> N
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-def test_the_order_of_the_input_makes_no_difference(where: Snapshot, chance: object) -> None:
+def test_the_order_of_the_input_makes_no_difference(where: Snapshot, chance: random.Random) -> None:
     workloads = [
         *where.pending.values(),
         *(w for name in where.holders for w in where.running(name)),
     ]
     queues = list(where.queues.values())
-    chance.shuffle(workloads)  # type: ignore[attr-defined]
-    chance.shuffle(queues)  # type: ignore[attr-defined]
+    chance.shuffle(workloads)
+    chance.shuffle(queues)
     nodes = where.tree.nodes
     cohorts = [
         Cohort("left", "root"),

@@ -1,5 +1,7 @@
 """Which node each pod goes to: whole gangs, least fragmentation, and the scheduler's words."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,7 +149,7 @@ def test_an_empty_affinity_term_matches_no_node() -> None:
     st.randoms(use_true_random=False),
 )
 def test_no_node_is_overfilled_no_gang_is_split_and_order_does_not_matter(
-    capacities: list[int], asks: list[tuple[str, int]], chance: object
+    capacities: list[int], asks: list[tuple[str, int]], chance: random.Random
 ) -> None:
     nodes = [node(f"n{index}", gpus) for index, gpus in enumerate(capacities)]
     pods = [pod(f"p{index}", gpus, gang=gang) for index, (gang, gpus) in enumerate(asks)]
@@ -162,5 +164,5 @@ def test_no_node_is_overfilled_no_gang_is_split_and_order_does_not_matter(
         members = {each.name for each in pods if each.gang[1:2] == (gang,)}
         assert members <= placed or members.isdisjoint(placed)
     shuffled = list(pods)
-    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    chance.shuffle(shuffled)
     assert where(nodes[::-1], shuffled) == {each.pod.name: each.node for each in bound}

@@ -1,3 +1,5 @@
+"""Kubernetes quantities as integers, and back."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
