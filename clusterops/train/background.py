@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from clusterops.train.serialization import Block, Encoded, is_tensor
+from clusterops.train.serialization import Block, Encoded, is_tensor, tensor_memory
 
 T = TypeVar("T")
 
@@ -59,7 +59,12 @@ class StateCopies:
         kept: Any = self._buffers.get(name)
         if not _fits(kept, plain, "itemsize"):
             kept = torch.empty(plain.shape, dtype=plain.dtype, pin_memory=plain.is_cuda)
-        kept.copy_(plain, non_blocking=True)
+        if plain.device.type == "cpu" and plain.is_contiguous():
+            # torch would wake all its threads for each tensor, which costs more than the copy when
+            # other ranks keep the cores busy.
+            tensor_memory(kept)[:] = tensor_memory(plain)
+        else:
+            kept.copy_(plain, non_blocking=plain.is_cuda)
         return kept
 
 

@@ -168,7 +168,7 @@ def memory_of(block: Block) -> memoryview:
     if isinstance(source, bytes):
         return memoryview(source)
     if is_tensor(source):
-        return _tensor_memory(source.detach().resolve_conj().resolve_neg().cpu().contiguous())
+        return tensor_memory(source.detach().resolve_conj().resolve_neg().cpu().contiguous())
     import numpy
 
     return _memory(numpy.ascontiguousarray(source).reshape(-1).view(numpy.uint8))
@@ -367,7 +367,7 @@ def _why_not_plain(tensor: Any) -> str:
     return ""
 
 
-def _tensor_memory(tensor: Any) -> memoryview:
+def tensor_memory(tensor: Any) -> memoryview:
     """The bytes of a contiguous tensor in main memory, of any dtype, without a copy."""
     import torch
 
