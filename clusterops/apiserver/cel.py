@@ -25,18 +25,21 @@ from clusterops.apiserver.cel_syntax import (
     Select,
     parse,
 )
+from clusterops.apiserver.cel_values import (
+    BINARY,
+    CONVERSIONS,
+    METHODS,
+    EvaluationError,
+    boolean,
+    number,
+    size,
+)
 from clusterops.apiserver.structure import Node
 
 Variables = Mapping[str, Any]
 Evaluate = Callable[[Variables], Any]
 Typed = tuple[Evaluate, Node | None]
 Scope = Mapping[str, Node | None]
-
-_INT_LIMIT = 2**63
-
-
-class EvaluationError(Exception):
-    """An expression met a value it cannot work on, such as a missing field."""
 
 
 class Program:
@@ -140,16 +143,16 @@ def _operation(operator: str, operands: list[Typed]) -> Typed:
     if operator == "?:":
         condition, first, second = parts
         return (
-            lambda v: first(v) if _boolean(condition(v)) else second(v),
+            lambda v: first(v) if boolean(condition(v)) else second(v),
             operands[1][1] or operands[2][1],
         )
     if operator in ("&&", "||"):
         return _logic(parts[0], parts[1], decisive=operator == "||"), None
     if operator == "unary !":
-        return (lambda v: not _boolean(parts[0](v))), None
+        return (lambda v: not boolean(parts[0](v))), None
     if operator == "unary -":
-        return (lambda v: -_number(parts[0](v))), None
-    apply, (left, right) = _BINARY[operator], parts
+        return (lambda v: -number(parts[0](v))), None
+    apply, (left, right) = BINARY[operator], parts
     return (lambda v: apply(left(v), right(v))), None
 
 
@@ -158,102 +161,15 @@ def _logic(left: Evaluate, right: Evaluate, *, decisive: bool) -> Evaluate:
 
     def evaluate(variables: Variables) -> bool:
         try:
-            if _boolean(left(variables)) is decisive:
+            if boolean(left(variables)) is decisive:
                 return decisive
         except EvaluationError:
-            if _boolean(right(variables)) is decisive:
+            if boolean(right(variables)) is decisive:
                 return decisive
             raise
-        return _boolean(right(variables))
+        return boolean(right(variables))
 
     return evaluate
-
-
-def _boolean(value: Any) -> bool:
-    if type(value) is not bool:
-        raise EvaluationError("no such overload: a condition must be a bool")
-    return value
-
-
-def _number(value: Any) -> Any:
-    if type(value) not in (int, float):
-        raise EvaluationError("no such overload: a number is needed")
-    return value
-
-
-def _same_order(left: Any, right: Any) -> None:
-    numbers = (int, float)
-    if (type(left) in numbers and type(right) in numbers) or (
-        type(left) is type(right) and type(left) in (str, bool)
-    ):
-        return
-    raise EvaluationError("no such overload: values of different types have no order")
-
-
-def _less(left: Any, right: Any) -> bool:
-    _same_order(left, right)
-    return bool(left < right)
-
-
-def _equal(left: Any, right: Any) -> bool:
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    return bool(left == right)
-
-
-def _add(left: Any, right: Any) -> Any:
-    if type(left) is type(right) and type(left) in (str, list):
-        return left + right
-    return _bounded(_number(left) + _number(right))
-
-
-def _bounded(result: Any) -> Any:
-    if type(result) is int and not -_INT_LIMIT <= result < _INT_LIMIT:
-        raise EvaluationError("integer overflow")
-    return result
-
-
-def _divide(left: Any, right: Any) -> Any:
-    if type(left) is int and type(right) is int:
-        if right == 0:
-            raise EvaluationError("division by zero")
-        quotient = abs(left) // abs(right)
-        return quotient if (left < 0) == (right < 0) else -quotient
-    if _number(right) == 0:
-        raise EvaluationError("division by zero")
-    return _number(left) / right
-
-
-def _modulus(left: Any, right: Any) -> int:
-    if type(left) is not int or type(right) is not int:
-        raise EvaluationError("no such overload: % needs integers")
-    if right == 0:
-        raise EvaluationError("modulus by zero")
-    return int(left - right * _divide(left, right))
-
-
-def _contained(left: Any, right: Any) -> bool:
-    if type(right) is dict:
-        return left in right
-    if type(right) is list:
-        return any(_equal(left, item) for item in right)
-    raise EvaluationError("no such overload: `in` needs a list or a map")
-
-
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "==": _equal,
-    "!=": lambda left, right: not _equal(left, right),
-    "<": _less,
-    "<=": lambda left, right: not _less(right, left),
-    ">": lambda left, right: _less(right, left),
-    ">=": lambda left, right: not _less(left, right),
-    "in": _contained,
-    "+": _add,
-    "-": lambda left, right: _bounded(_number(left) - _number(right)),
-    "*": lambda left, right: _bounded(_number(left) * _number(right)),
-    "/": _divide,
-    "%": _modulus,
-}
 
 
 def _call(call: Call, scope: Scope) -> Typed:
@@ -264,12 +180,12 @@ def _call(call: Call, scope: Scope) -> Typed:
         return _macro(call, scope)
     parts = [_compile(part, scope)[0] for part in (*([target] if target else ()), *arguments)]
     method = target is not None
-    if method and name in _METHODS and len(arguments) == 1:
+    if method and name in METHODS and len(arguments) == 1:
         return _method(name, parts[0], parts[1], arguments[0]), None
     if name == "size" and len(parts) == 1:
-        return (lambda v: _size(parts[0](v))), None
-    if not method and name in _CONVERSIONS and len(parts) == 1:
-        convert = _CONVERSIONS[name]
+        return (lambda v: size(parts[0](v))), None
+    if not method and name in CONVERSIONS and len(parts) == 1:
+        convert = CONVERSIONS[name]
         return (lambda v: convert(parts[0](v))), None
     raise CelError(
         f"{name}() with {len(arguments)} argument(s) is not supported by this server's CEL subset"
@@ -290,71 +206,17 @@ def _has(arguments: tuple[Expression, ...], scope: Scope) -> Typed:
     return evaluate, None
 
 
-def _method(name: str, text: Evaluate, argument: Evaluate, source: Expression) -> Evaluate:
+def _method(name: str, target: Evaluate, argument: Evaluate, source: Expression) -> Evaluate:
     if name == "matches" and isinstance(source, Literal):
         try:
             search = re.compile(str(source.value)).search
         except re.error as error:
             raise CelError(f"invalid regular expression {source.value!r}: {error}") from None
-        return lambda v: search(_text(text(v))) is not None
-    apply = _METHODS[name]
-    return lambda v: apply(_text(text(v)), _text(argument(v)))
+        return lambda v: search(text(target(v))) is not None
+    apply = METHODS[name]
+    return lambda v: apply(text(target(v)), text(argument(v)))
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise EvaluationError("no such overload: a string is needed")
-    return value
-
-
-def _matches(text: str, pattern: str) -> bool:
-    try:
-        return re.search(pattern, text) is not None
-    except re.error as error:
-        raise EvaluationError(f"invalid regular expression: {error}") from None
-
-
-_METHODS: dict[str, Callable[[str, str], bool]] = {
-    "startsWith": str.startswith,
-    "endsWith": str.endswith,
-    "contains": str.__contains__,
-    "matches": _matches,
-}
-
-
-def _size(value: Any) -> int:
-    if type(value) not in (str, list, dict):
-        raise EvaluationError("no such overload: size() needs a string, list or map")
-    return len(value)
-
-
-def _to_int(value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise EvaluationError(f"type conversion error: int({value!r})") from None
-
-
-def _to_double(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise EvaluationError(f"type conversion error: double({value!r})") from None
-
-
-def _to_string(value: Any) -> str:
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) in (str, int, float):
-        return str(value)
-    raise EvaluationError("no such overload: string() needs a scalar")
-
-
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "int": _to_int,
-    "double": _to_double,
-    "string": _to_string,
-}
 _MACROS = ("all", "exists", "exists_one", "filter", "map")
 
 
@@ -377,7 +239,7 @@ def _macro(call: Call, scope: Scope) -> Typed:
         raise EvaluationError(f"no such overload: {name}() needs a list or a map")
 
     def test(variables: Variables, item: Any) -> bool:
-        return _boolean(body({**variables, variable: item}))
+        return boolean(body({**variables, variable: item}))
 
     if name == "filter":
         return (lambda v: [item for item in items(v) if test(v, item)]), node

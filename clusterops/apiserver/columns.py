@@ -78,7 +78,7 @@ def from_path(
 
     else:
 
-        def cell(obj: dict[str, Any], now: float) -> Any:  # noqa: ARG001
+        def cell(obj: dict[str, Any], now: float) -> Any:  # noqa: ARG001 - cells have one shape
             found = read(obj)
             return None if found is None or shape is None else shape(found)
 

@@ -126,8 +126,8 @@ def _compare_lists(
     changed: Fields = {}
     removed: Fields = {}
     # Most often a few items differ and all stand where they stood: only those need their keys.
-    same = [i for i, (left, right) in enumerate(zip(old, new, strict=False)) if left == right]
-    skipped = set(same) if len(old) == len(new) else set()
+    aligned = len(old) == len(new)
+    skipped = {i for i, item in enumerate(new) if item == old[i]} if aligned else set()
     before = {item_key(node, item): item for i, item in enumerate(old) if i not in skipped}
     for index, item in enumerate(new):
         if index in skipped:

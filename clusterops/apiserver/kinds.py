@@ -107,10 +107,10 @@ _EVENT_FIELDS = (
 @functools.cache
 def builtin_kinds() -> tuple[Kind, ...]:
     """Namespace, Pod, Node, Event, ... and the review kinds, in a fixed order."""
-    return (*_core_kinds(), *_other_kinds(), *_review_kinds())
+    return (*_content_kinds(), *_cluster_kinds(), *_other_kinds(), *_review_kinds())
 
 
-def _core_kinds() -> tuple[Kind, ...]:
+def _content_kinds() -> tuple[Kind, ...]:
     return (
         _kind(
             "ConfigMap",
@@ -129,6 +129,27 @@ def _core_kinds() -> tuple[Kind, ...]:
             extra=rules.check_event,
             selectable_fields=_EVENT_FIELDS,
         ),
+        _kind(
+            "Secret",
+            "secrets",
+            "Content that only those who need it may read.",
+            shown=columns.SECRETS,
+            finish=rules.finish_secret,
+            extra=rules.check_secret,
+            selectable_fields=("type",),
+        ),
+        _kind(
+            "ServiceAccount",
+            "serviceaccounts",
+            "An identity for what runs in pods.",
+            short=("sa",),
+            shown=columns.SERVICE_ACCOUNTS,
+        ),
+    )
+
+
+def _cluster_kinds() -> tuple[Kind, ...]:
+    return (
         _kind(
             "Namespace",
             "namespaces",
@@ -165,15 +186,6 @@ def _core_kinds() -> tuple[Kind, ...]:
             selectable_fields=_POD_FIELDS,
         ),
         _kind(
-            "Secret",
-            "secrets",
-            "Content that only those who need it may read.",
-            shown=columns.SECRETS,
-            finish=rules.finish_secret,
-            extra=rules.check_secret,
-            selectable_fields=("type",),
-        ),
-        _kind(
             "Service",
             "services",
             "A name under which pods are reached.",
@@ -185,13 +197,6 @@ def _core_kinds() -> tuple[Kind, ...]:
             categories=("all",),
             subresources=_STATUS,
             selectable_fields=("spec.clusterIP", "spec.type"),
-        ),
-        _kind(
-            "ServiceAccount",
-            "serviceaccounts",
-            "An identity for what runs in pods.",
-            short=("sa",),
-            shown=columns.SERVICE_ACCOUNTS,
         ),
     )
 

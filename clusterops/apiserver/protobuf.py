@@ -155,43 +155,43 @@ def _malformed(detail: str) -> Refused:
     return Refused(400, "BadRequest", f"the protobuf body cannot be read: {detail}")
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(encoded: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        if at >= len(data) or shift > 63:
+        if at >= len(encoded) or shift > 63:
             raise _malformed("a number is cut off")
-        byte = data[at]
+        byte = encoded[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if not byte & 0x80:
             return value, at
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(encoded: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Field numbers and values: numbers for varints, bytes for everything with a length."""
     at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
+    while at < len(encoded):
+        tag, at = _varint(encoded, at)
         number, wire_type = tag >> 3, tag & 7
         if wire_type == 0:
-            value, at = _varint(data, at)
+            value, at = _varint(encoded, at)
             yield number, value
             continue
         if wire_type == 2:
-            length, at = _varint(data, at)
+            length, at = _varint(encoded, at)
         elif wire_type in (1, 5):
             length = 8 if wire_type == 1 else 4
         else:
             raise _malformed(f"wire type {wire_type} is unknown")
-        if at + length > len(data):
+        if at + length > len(encoded):
             raise _malformed("a field is cut off")
-        yield number, data[at : at + length]
+        yield number, encoded[at : at + length]
         at += length
 
 
-def _read(data: bytes, message: Message) -> dict[str, Any]:
+def _read(encoded: bytes, message: Message) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for number, value in _fields(data):
+    for number, value in _fields(encoded):
         if number not in message:
             continue
         name, shape = message[number]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusterops.apiserver.causes import INVALID, Cause
-from clusterops.apiserver.cel import EvaluationError, Program
+from clusterops.apiserver.cel import Program
 from clusterops.apiserver.cel_syntax import CelError
+from clusterops.apiserver.cel_values import EvaluationError
 from clusterops.apiserver.structure import MISSING, Node
 
 RuleCheck = Callable[[Any, Any, str], "list[Cause]"]

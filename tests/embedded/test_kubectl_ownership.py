@@ -72,7 +72,7 @@ def test_an_update_owns_too(kubectl: Kubectl, widgets):
     assert ".spec.size" in outcome.err
 
 
-def test_each_manager_keeps_its_items_of_a_list(kubectl: Kubectl, widgets):
+def test_each_owner_keeps_its_items_of_a_list(kubectl: Kubectl, widgets):
     server_apply(kubectl, widget_in(parts=[{"name": "x"}]), "alice")
     server_apply(kubectl, widget_in(parts=[{"name": "y", "count": 3}]), "bob")
     parts = kubectl.get("widget", "a")["spec"]["parts"]

@@ -263,7 +263,7 @@ def test_edit_keeps_a_copy_of_what_was_refused(kubectl: Kubectl, widgets):
     )
     assert outcome.code == 1
     assert "A copy of your changes has been stored to" in outcome.err
-    copies = [path.read_text() for path in kubectl.folder.glob("kubectl-edit-*.yaml")]
+    copies = [path.read_text() for path in kubectl.folder.glob("kubectl*-edit-*.yaml")]
     assert any("# * spec.size: Invalid value: 0" in copy for copy in copies), copies
     assert kubectl.get("widget", "a")["spec"]["size"] == 2
 

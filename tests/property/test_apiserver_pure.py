@@ -101,9 +101,9 @@ def pointers(value, at=""):
 
 
 @law
-@given(objects, values, st.data())
-def test_json_patch_add_then_remove_restores_an_object(target, value, data):
-    parent = data.draw(st.sampled_from(list(pointers(target))))
+@given(target=objects, value=values, choices=st.data())
+def test_json_patch_add_then_remove_restores_an_object(target, value, choices):
+    parent = choices.draw(st.sampled_from(list(pointers(target))))
     holder = target
     for part in parent.split("/")[1:]:
         holder = holder[int(part)] if isinstance(holder, list) else holder[part]
@@ -117,9 +117,9 @@ def test_json_patch_add_then_remove_restores_an_object(target, value, data):
 
 
 @law
-@given(objects, st.data())
-def test_json_patch_tests_find_every_value_where_it_is(target, data):
-    pointer = data.draw(st.sampled_from(list(pointers(target))))
+@given(target=objects, choices=st.data())
+def test_json_patch_tests_find_every_value_where_it_is(target, choices):
+    pointer = choices.draw(st.sampled_from(list(pointers(target))))
     value = target
     for part in pointer.split("/")[1:]:
         value = value[int(part)] if isinstance(value, list) else value[part]

@@ -2,8 +2,9 @@
 
 import pytest
 
-from clusterops.apiserver.cel import EvaluationError, Program
+from clusterops.apiserver.cel import Program
 from clusterops.apiserver.cel_syntax import CelError
+from clusterops.apiserver.cel_values import EvaluationError
 from clusterops.apiserver.structure import build
 
 NODE = build(

@@ -67,7 +67,7 @@ def test_sets_are_united():
     assert applied(live, widget(), "one")["spec"]["tags"] == ["b"]
 
 
-def test_several_conflicts_are_listed_by_manager():
+def test_several_conflicts_are_listed_by_owner():
     live = applied(None, widget(size=1, colour="red"), "one")
     live = updated(live, lambda o: o["spec"].update(labels={"x": "1"}), "two")
     obj = widget(size=2, colour="green", labels={"x": "2"})
@@ -152,7 +152,7 @@ def test_a_status_write_cannot_send_managed_fields():
 
 
 @pytest.mark.parametrize("manager", ["", "me"])
-def test_a_body_with_managed_fields_or_no_manager_is_refused(manager):
+def test_a_body_that_claims_owners_or_comes_from_nobody_is_refused(manager):
     obj = widget()
     if manager:
         obj["metadata"]["managedFields"] = [{"manager": "x"}]
