@@ -1,6 +1,5 @@
 """`describe`: everything about one job on one page."""
 
-import asyncio
 from typing import Any
 
 from clusterops.cli.options import Context, Format, Job, Kubeconfig, Namespace, Output
@@ -29,6 +28,8 @@ def describe(
 
 
 async def _collect(session: Any, name: str) -> dict[str, Any]:
+    import asyncio
+
     from clusterops.api.names import EVENTS, LABEL_JOB, PODS, TRAINING_JOBS
     from clusterops.cli import jobs
 

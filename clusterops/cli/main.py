@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from clusterops.cli import errors
+from clusterops.cli import conversion, errors
 
 
 class Row(NamedTuple):
@@ -70,7 +70,9 @@ def load(row: Row) -> Any:
     only.command(
         row.name, cls=getattr(module, "COMMAND_CLASS", None), context_settings=_CONTEXT_SETTINGS
     )(getattr(module, row.function))
-    return typer.main.get_command(only)
+    command = typer.main.get_command(only)
+    conversion.lighten(command)
+    return command
 
 
 _CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -100,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line; the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
+    conversion.lighten(command)
     return errors.guarded(
         lambda: command.main(words, prog_name="clusterops", standalone_mode=False),
         debug="--debug" in words[: words.index("--") if "--" in words else None],

@@ -161,4 +161,4 @@ def parse_time(timestamp: str | None) -> datetime | None:
 
 def number(value: int | float) -> str:
     """A number with its thousands apart."""
-    return f"{value:,}" if isinstance(value, int) or value == int(value) else f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

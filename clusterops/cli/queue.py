@@ -1,6 +1,5 @@
 """`queue`: what runs, what waits and why - a Table of the server, without the objects behind it."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -81,6 +80,8 @@ def _phases(words: list[str]) -> list[str]:
 
 
 async def _rounds(watch: bool) -> AsyncIterator[bool]:
+    import asyncio
+
     yield watch
     while watch:
         await asyncio.sleep(REFRESH_SECONDS)

@@ -159,7 +159,7 @@ def _workload_of(job: Json, view: Snapshot) -> Workload | None:
     """The job's own Workload, told by the uid it carries."""
     uid = job["metadata"].get("uid")
     every = [*view.pending.values()]
-    every += [held for holders in view.holders.values() for held in holders.values()]
+    every += [held.workload for holders in view.holders.values() for held in holders.values()]
     return next((each for each in every if each.job_uid == uid), None)
 
 

@@ -1,0 +1,171 @@
+"""The causal sentence about a job."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from clusterops.cli import reasoning
+from clusterops.core import observed, workload
+from clusterops.scheduling import parse, snapshot
+
+NOW = datetime(2026, 11, 30, 19, 0, 30, tzinfo=UTC).timestamp()
+
+
+def job(name: str, gpus: int, status: dict | None = None, **spec) -> dict:
+    container = {"name": "t", "command": ["x"], "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    return {
+        "apiVersion": "clusterops.io/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {
+            "name": name,
+            "namespace": "research",
+            "uid": f"uid-{name}",
+            "creationTimestamp": "2026-11-30T19:00:00Z",
+        },
+        "spec": {
+            "queueName": "research",
+            "template": {"spec": {"containers": [container]}},
+            **spec,
+        },
+        "status": status or {},
+    }
+
+
+def raw_workload(of: dict, priority: int, admitted: int = 0) -> dict:
+    raw = workload.desired_workload(observed.training_job(of), priority)
+    raw["metadata"] |= {
+        "uid": f"workload-{of['metadata']['name']}",
+        "creationTimestamp": "2026-11-30T19:00:00Z",
+    }
+    if admitted:
+        assignment = {
+            "name": "main",
+            "flavors": {"nvidia.com/gpu": "gpu"},
+            "resourceUsage": {"nvidia.com/gpu": str(admitted)},
+            "count": 1,
+        }
+        raw["status"] = {
+            "admission": {"clusterQueue": "research", "podSetAssignments": [assignment]},
+            "conditions": [
+                {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved",
+                 "lastTransitionTime": "2026-11-30T19:00:00Z"},
+                {"type": "Admitted", "status": "True", "reason": "Admitted",
+                 "lastTransitionTime": "2026-11-30T19:00:00Z"},
+            ],
+        }  # fmt: skip
+    return raw
+
+
+def view(*workloads: dict, quota: int = 8, preemption: str = "Never") -> snapshot.Snapshot:
+    resource = {"name": "nvidia.com/gpu", "nominalQuota": quota}
+    queue = {
+        "metadata": {"name": "research"},
+        "spec": {
+            "namespaceSelector": {},
+            "preemption": {"withinClusterQueue": preemption},
+            "resourceGroups": [
+                {
+                    "coveredResources": ["nvidia.com/gpu"],
+                    "flavors": [{"name": "gpu", "resources": [resource]}],
+                }
+            ],
+        },
+    }
+    local = {
+        "metadata": {"name": "research", "namespace": "research"},
+        "spec": {"clusterQueue": "research"},
+    }
+    return snapshot.build(
+        cluster_queues=[parse.cluster_queue(queue)],
+        flavors=[parse.resource_flavor({"metadata": {"name": "gpu"}, "spec": {}})],
+        local_queues=[parse.local_queue(local)],
+        workloads=[parse.workload(each) for each in workloads],
+    )
+
+
+def test_a_job_that_waits_names_who_holds_what_it_needs() -> None:
+    holder, waiting = job("char-lm", 6), job("llm", 4)
+    why = reasoning.waiting(
+        waiting, view(raw_workload(holder, 1000, 6), raw_workload(waiting, 1000)), NOW
+    )
+    assert why.reason == "WaitingForQuota"
+    assert why.sentence.startswith("llm waits since 30s: ")
+    assert why.sentence.endswith("; held by char-lm (6).")
+    assert "needs 4 nvidia.com/gpu of flavor gpu; 2 of 8 free" in why.details
+    assert "research/char-lm holds 6 at priority 1000" in why.details
+    assert [(each.name, each.amount) for each in why.holders] == [("char-lm", 6)]
+    assert why.position == 0
+    assert why.would_help
+
+
+def test_a_job_that_displaces_others_says_whom() -> None:
+    holder, waiting = job("char-lm", 6), job("urgent", 4)
+    state = view(
+        raw_workload(holder, 1000, 6), raw_workload(waiting, 3000), preemption="LowerPriority"
+    )
+    why = reasoning.waiting(waiting, state, NOW)
+    assert why.reason == "WaitingForPreemption"
+    assert "char-lm" in why.sentence
+
+
+def test_a_job_that_can_never_run_says_the_limit() -> None:
+    big = job("big", 9)
+    why = reasoning.waiting(big, view(raw_workload(big, 0)), NOW)
+    assert why.reason == "NeverFits"
+    assert "9" in why.sentence
+    assert "8" in why.sentence
+
+
+def test_a_job_nobody_has_queued_says_what_the_operator_said() -> None:
+    missing = job("new", 1, {"phase": "Pending", "reason": "PriorityClassNotFound"})
+    why = reasoning.waiting(missing, view(), NOW)
+    assert "its priority class does not exist (yet)" in why.sentence
+    silent = reasoning.waiting(job("new", 1), view(), NOW)
+    assert "is the operator running" in silent.would_help
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            {"phase": "Running", "gpus": 8, "attempt": 2, "progress": {"step": 3100, "totalSteps": 10000}},
+            "llm runs on 8 GPUs, attempt 2, step 3,100 of 10,000.",
+        ),
+        (
+            {"phase": "Checkpointing", "gpus": 8, "reason": "SavingBeforeRelease",
+             "graceDeadline": "2026-11-30T19:02:00Z"},
+            "llm is saving before it gives 8 GPUs back at 2026-11-30T19:02:00Z at the latest: "
+            "it is saving before it gives its GPUs back.",
+        ),
+        (
+            {"phase": "Succeeded", "reason": "Completed", "counts": {"attempts": 1}},
+            "llm has succeeded in 1 attempt: all ranks finished.",
+        ),
+        (
+            {"phase": "Failed", "reason": "UserError", "message": "rank 1 exited with 3",
+             "counts": {"attempts": 4}},
+            "llm has failed after 4 attempts: the job's own process failed: rank 1 exited with 3.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_job_with_quota_or_an_end_is_told_from_its_status(status: dict, words: str) -> None:
+    assert reasoning.from_status(job("llm", 8, status)).sentence == words
+
+
+def test_what_was_lost_is_told_attempt_by_attempt() -> None:
+    ended = {
+        "number": 1, "endedAt": "2026-11-30T19:00:00Z", "cause": "Preempted",
+        "message": "by urgent", "lastStep": 3100, "lostSteps": 50,
+    }  # fmt: skip
+    status = {"phase": "Running", "attempt": 2, "attempts": [ended, {"number": 2}]}
+    why = reasoning.from_status(job("llm", 8, status))
+    assert why.details == ("attempt 1: by urgent; stopped at step 3,100, 50 steps lost",)
+
+
+@pytest.mark.parametrize(
+    ("phase", "suspend", "waits"),
+    [("Pending", False, True), ("Requeued", False, True), ("Running", False, False),
+     ("Pending", True, False), ("Suspended", True, False)],
+)  # fmt: skip
+def test_only_a_job_that_wants_quota_waits_for_it(phase: str, suspend: bool, waits: bool) -> None:
+    assert reasoning.waits(job("a", 1, {"phase": phase}, suspend=suspend)) is waits
