@@ -33,6 +33,7 @@ from clusterops.apiserver.cel_values import (
     boolean,
     number,
     size,
+    text,
 )
 from clusterops.apiserver.structure import Node
 
