@@ -1,7 +1,9 @@
 """Where an API server is and how to prove who we are: what a kubeconfig context comes down to."""
 
+import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
@@ -45,3 +47,23 @@ class Access:
     namespace: str = "default"
     context: str = ""
     user: str = ""
+
+    @property
+    def bares_secrets(self) -> bool:
+        """Whether a token or password would cross a network unencrypted."""
+        if self.server.startswith("https://"):
+            return False
+        login = (self.token, self.token_file, self.username, self.exec_plugin, self.auth_provider)
+        if all(way is None for way in login):
+            return False
+        return not is_loopback(urlsplit(self.server).hostname or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine itself, by name or address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,25 +1,11 @@
-"""The verbs of the Kubernetes API on raw JSON, with rate limit and retries.
-
-What is retried, and why that is safe:
-
-| request | 429 | 5xx | no answer |
-|---|---|---|---|
-| get, list | yes | yes | yes |
-| replace, delete, apply, merge patch | yes | yes | yes |
-| create, subresource POST, JSON patch | yes | only 503 with Retry-After | no |
-
-The second row states what shall be, so doing it twice is doing it once; a replace whose first try
-was stored after all answers 409 the second time, and its caller reads anew. The third row may
-have been done although the answer was lost; 429, and 503 with Retry-After, mean it was not begun.
-Retries end at the policy's deadline; a wish to wait beyond it is passed on to the caller.
-"""
+"""The verbs of the Kubernetes API on raw JSON, with a rate limit; `retry` says what is repeated."""
 
 import asyncio
 import copy
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -30,10 +16,10 @@ from clusterops.kube.errors import (
     KubeError,
     NotFound,
     Retryable,
-    ServerBusy,
     Unreachable,
 )
 from clusterops.kube.rate_limit import TokenBucket
+from clusterops.kube.retry import RetryPolicy as RetryPolicy  # clients are made with one
 from clusterops.kube.transport import (
     JsonObject,
     Resource,
@@ -51,22 +37,6 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 _REPEATABLE_PATCHES = (MERGE_PATCH, APPLY_PATCH)
-
-
-class RetryPolicy(NamedTuple):
-    """How patiently a request is repeated.
-
-    `attempts` counts all tries; those that got no answer at all end after `unreachable_attempts`,
-    so that a command line says soon that the server is down. Delays double from
-    `base_delay_seconds` to `max_delay_seconds`, half of each random. Nothing is begun later than
-    `deadline_seconds` after the first try.
-    """
-
-    attempts: int = 8
-    unreachable_attempts: int = 3
-    base_delay_seconds: float = 0.2
-    max_delay_seconds: float = 10.0
-    deadline_seconds: float = 60.0
 
 
 class Client:
@@ -341,7 +311,7 @@ class Client:
             except Conflict:
                 if attempt == attempts:
                     raise
-                await asyncio.sleep(self._backoff(attempt))
+                await asyncio.sleep(self._retry.backoff(attempt, self._rng))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def patch(
@@ -475,29 +445,10 @@ class Client:
                     timeout_seconds=self._timeout_seconds,
                 )
             except Retryable as error:
-                delay = self._retry_delay(error, attempt, repeatable)
+                delay = self._retry.next_delay(error, attempt, repeatable=repeatable, rng=self._rng)
                 if delay is None or loop.time() + delay >= deadline:
                     raise
             await asyncio.sleep(delay)
-
-    def _retry_delay(self, error: Retryable, attempt: int, repeatable: bool) -> float | None:
-        """Seconds to wait before the next try; None: there is none."""
-        if isinstance(error, ServerBusy):
-            not_begun = error.status == 429 or (
-                error.status == 503 and error.retry_after_seconds is not None
-            )
-            allowed = repeatable or not_begun
-            most = self._retry.attempts
-        else:
-            allowed = repeatable
-            most = min(self._retry.attempts, self._retry.unreachable_attempts)
-        if not allowed or attempt >= most:
-            return None
-        return max(self._backoff(attempt), error.retry_after_seconds or 0.0)
-
-    def _backoff(self, attempt: int) -> float:
-        full = self._retry.base_delay_seconds * 2.0 ** min(attempt - 1, 30)
-        return min(full, self._retry.max_delay_seconds) * (0.5 + 0.5 * self._rng.random())
 
     @asynccontextmanager
     async def _watch(

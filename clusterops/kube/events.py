@@ -12,9 +12,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from clusterops.kube.client import Client, RetryPolicy
+from clusterops.kube.client import Client
 from clusterops.kube.errors import KubeError, NotFound
 from clusterops.kube.rate_limit import TokenBucket
+from clusterops.kube.retry import RetryPolicy
 from clusterops.kube.transport import JsonObject, Resource
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,9 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any
 
-from clusterops.kube.client import Client, RetryPolicy
-from clusterops.kube.errors import AlreadyExists, Conflict, KubeError
+from clusterops.kube.client import Client
+from clusterops.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from clusterops.kube.retry import RetryPolicy
 from clusterops.kube.transport import JsonObject, Resource, Response, Transport
 
 log = logging.getLogger(__name__)
@@ -223,6 +224,9 @@ class LeaderElection:
             written = await self._write(lease)
         except AlreadyExists:
             return False
+        except NotFound:
+            self._stored = None  # somebody deleted the lease: the next try makes it anew
+            raise
         except Conflict:
             if self._renewed_at is None:
                 return False  # another was faster

@@ -9,7 +9,6 @@ Goes straight to the server: proxies are the official transport's.
 """
 
 import asyncio
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -60,6 +59,10 @@ class LightTransport:
             )
         if access.proxy_url:
             raise ConfigError("proxy-url needs the official transport")
+        if access.bares_secrets:
+            raise ConfigError(
+                f"a secret would go to {access.server} in the clear; use https, or no login"
+            )
         self._access = access
         self._host = url.hostname
         self._port = port or (443 if url.scheme == "https" else 80)
@@ -77,10 +80,6 @@ class LightTransport:
         self._closed = False
         self._tls: ssl.SSLContext | None = None
         self._tls_certificate: bytes | None = None
-        if not self._secure and not is_loopback(self._host) and _has_secret(access, credentials):
-            raise ConfigError(
-                f"a token would go to {access.server} in the clear; use https, or no token"
-            )
 
     # Transport
 
@@ -242,9 +241,9 @@ class LightTransport:
                 async with asyncio.timeout(silence_seconds):
                     piece = await anext(pieces, None)
             except TimeoutError as error:
-                raise Unreachable(
-                    f"nothing came for {silence_seconds:g} s: GET {self._shown(path)}"
-                ) from error
+                # The kernel's time-out is one too: keep-alive found that the peer is gone.
+                waited = "long" if silence_seconds is None else f"{silence_seconds:g} s"
+                raise Unreachable(f"nothing came for {waited}: GET {self._shown(path)}") from error
             except CONNECTION_ERRORS as error:
                 raise self._broken("GET", error) from error
             if piece is None:
@@ -334,18 +333,3 @@ class LightTransport:
 
 def _why(error: BaseException) -> str:
     return printable(str(error)) or type(error).__name__
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is this machine itself, by name or address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _has_secret(access: Access, credentials: Credentials | None) -> bool:
-    named = (access.token, access.token_file, access.username, access.exec_plugin)
-    return credentials is not None or any(value is not None for value in named)

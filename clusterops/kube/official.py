@@ -23,10 +23,9 @@ from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 from kubernetes.aio.config.openid import OpenIDRequestor
 
-from clusterops.kube.access import Access
+from clusterops.kube.access import Access, is_loopback
 from clusterops.kube.credentials import Credential, Credentials, credentials_for
 from clusterops.kube.errors import ConfigError, Unreachable, from_answer, printable
-from clusterops.kube.light import is_loopback
 from clusterops.kube.tls import client_context
 from clusterops.kube.transport import Response
 
@@ -53,6 +52,10 @@ class OfficialTransport:
         user_agent: str = "clusterops",
     ) -> None:
         """`files` are the kubeconfig files of the access, needed for an auth-provider only."""
+        if access.bares_secrets:
+            raise ConfigError(
+                f"a secret would go to {access.server} in the clear; use https, or no login"
+            )
         self._access = access
         if credentials is not None:
             self._credentials = credentials
@@ -169,8 +172,10 @@ class OfficialTransport:
                 async with asyncio.timeout(silence_seconds):
                     piece = await answer.content.readany()
             except TimeoutError as error:
+                # The kernel's time-out is one too: keep-alive found that the peer is gone.
+                waited = "long" if silence_seconds is None else f"{silence_seconds:g} s"
                 raise Unreachable(
-                    f"nothing came for {silence_seconds:g} s: GET {self._access.server}{path}"
+                    f"nothing came for {waited}: GET {self._access.server}{path}"
                 ) from error
             except (aiohttp.ClientError, OSError) as error:
                 raise self._broken("GET", error) from error

@@ -125,7 +125,10 @@ class Reflector(Generic[T]):
             ) from None
 
     async def run(self) -> None:
-        """Works until cancelled; failures are retried with back-off and shown in `state`."""
+        """Works until cancelled; failures are retried with back-off and shown in `state`.
+
+        Errors of `on_change` and of the store's listeners are bugs and end it.
+        """
         while True:
             retry_after = 0.0
             try:

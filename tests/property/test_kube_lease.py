@@ -9,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.kube_cluster import WIDGETS, FakeCluster, FakeTransport, status_answer
 from support.kube_virtual_time import VirtualTimeLoop, end, settle
 
-from clusterops.kube.client import Client, RetryPolicy
+from clusterops.kube.client import Client
 from clusterops.kube.errors import KubeError, Unreachable
 from clusterops.kube.lease import LeaderElection
+from clusterops.kube.retry import RetryPolicy
 
 WHO = st.integers(0, 2)
 FAULTS = ["", "refused", "500", "409", "silent", "answers lost", "slow there", "slow back"]

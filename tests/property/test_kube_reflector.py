@@ -9,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.kube_cluster import WIDGETS, FakeCluster, FakeTransport, status_answer
 from support.kube_virtual_time import VirtualTimeLoop, end, settle
 
-from clusterops.kube.client import Client, RetryPolicy
+from clusterops.kube.client import Client
 from clusterops.kube.errors import Unreachable
 from clusterops.kube.reflector import Reflector, ReflectorTiming
+from clusterops.kube.retry import RetryPolicy
 from clusterops.kube.store import Store
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e", "f"])

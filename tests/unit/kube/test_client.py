@@ -8,7 +8,7 @@ import pytest
 from support.kube_cluster import GADGETS, WIDGETS, FakeCluster, FakeTransport, status_answer
 from support.kube_virtual_time import run
 
-from clusterops.kube.client import APPLY_PATCH, JSON_PATCH, Client, RetryPolicy
+from clusterops.kube.client import APPLY_PATCH, JSON_PATCH, Client
 from clusterops.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -18,6 +18,7 @@ from clusterops.kube.errors import (
     Unreachable,
 )
 from clusterops.kube.rate_limit import TokenBucket
+from clusterops.kube.retry import RetryPolicy
 from clusterops.kube.transport import Response, resource_path
 
 BUSY = status_answer(429, "TooManyRequests", retry_after="2")

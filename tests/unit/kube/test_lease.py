@@ -7,9 +7,10 @@ import pytest
 from support.kube_cluster import WIDGETS, FakeCluster, FakeTransport, status_answer
 from support.kube_virtual_time import run, settle, until
 
-from clusterops.kube.client import Client, RetryPolicy
+from clusterops.kube.client import Client
 from clusterops.kube.errors import Retryable, Unreachable
 from clusterops.kube.lease import LeaderElection, LostLeadership
+from clusterops.kube.retry import RetryPolicy
 
 ONE_TRY = RetryPolicy(attempts=1)
 
@@ -275,6 +276,20 @@ def test_a_renewal_whose_answer_was_lost_does_not_end_leading():
         await settle(60)
         assert a.told == ["started"]
         assert a.election.is_leader
+        await a.stop()
+
+    run(scenario())
+
+
+def test_a_lease_that_somebody_deleted_is_made_anew_without_a_break():
+    async def scenario():
+        cluster = FakeCluster()
+        a = Candidate(cluster, "a").start()
+        await settle(5)
+        cluster.remove("leases", "ns", "operator")
+        await settle(10)
+        assert a.told == ["started"]
+        assert lease_of(cluster)["holderIdentity"] == "a"
         await a.stop()
 
     run(scenario())

@@ -9,9 +9,10 @@ import pytest
 from support.kube_cluster import WIDGETS, FakeCluster, FakeTransport, status_answer
 from support.kube_virtual_time import run, settle, until
 
-from clusterops.kube.client import Client, RetryPolicy
+from clusterops.kube.client import Client
 from clusterops.kube.errors import Unreachable
 from clusterops.kube.reflector import Reflector, ReflectorTiming
+from clusterops.kube.retry import RetryPolicy
 from clusterops.kube.store import Store
 from clusterops.kube.wire import ObjectMeta
 

@@ -10,12 +10,13 @@ from support.kube_http import FakeHttpServer
 from support.kube_virtual_time import until
 
 from clusterops.kube.access import Access
-from clusterops.kube.client import Client, RetryPolicy
+from clusterops.kube.client import Client
 from clusterops.kube.credentials import Credential, TokenFile
 from clusterops.kube.errors import ApiError, ConfigError, NotFound, Unauthorized, Unreachable
 from clusterops.kube.light import LightTransport
 from clusterops.kube.official import OfficialTransport
 from clusterops.kube.reflector import Reflector
+from clusterops.kube.retry import RetryPolicy
 from clusterops.kube.store import Store
 
 TRANSPORTS = {"light": LightTransport, "official": OfficialTransport}
@@ -194,6 +195,16 @@ async def test_a_silent_stream_is_left_after_its_time(make, server):
         await until(lambda: server.open_connections == 0, within_seconds=5)
 
 
+async def test_a_peer_that_the_kernel_gave_up_on_is_unreachable(server):
+    async def pieces():
+        yield b"one"
+        raise TimeoutError(110, "Connection timed out")
+
+    transport = LightTransport(Access(server.url))
+    with pytest.raises(Unreachable, match="nothing came for long"):
+        assert [piece async for piece in transport._pieces(pieces(), PATH, None)]
+
+
 async def test_a_refused_stream_is_the_servers_status(make, server):
     server.script.append(status_answer(403, "Forbidden", "no watching"))
     async with make(Access(server.url)) as transport:
@@ -315,6 +326,14 @@ async def test_a_reflector_over_tls_follows_the_server(make, authority):
         await until(lambda: store.get(("ns", "w3")) == 300 and len(store) == 24, within_seconds=10)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS.values())
+def test_a_token_never_goes_over_plain_http_to_another_machine(transport):
+    with pytest.raises(ConfigError, match="in the clear"):
+        transport(Access("http://10.0.0.1:8080", token="t"))
+    transport(Access("http://10.0.0.1:8080"))
+    transport(Access("http://[::1]:8080", token="t"))
 
 
 async def test_a_closed_transport_says_so(make, server):
