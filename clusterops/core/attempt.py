@@ -44,9 +44,7 @@ def decide(view: View) -> list[actions.Action]:
 def _go_on(view: View, attempt: Attempt) -> list[actions.Action]:
     own, expected = _own(view, attempt), _expected(view)
     if view.job.status.phase is Phase.ADMITTED:
-        missing = exits.missing_ranks(own, expected)
-        if missing:
-            return _create(view, attempt, missing)
+        return _create(view, attempt, exits.missing_ranks(own, expected))
     steps: list[actions.Action] = []
     workload = view.observed.workload
     if attempt.started_at is None and not all(pod.ready for pod in own):
@@ -66,7 +64,10 @@ def _go_on(view: View, attempt: Attempt) -> list[actions.Action]:
 
 
 def _create(view: View, attempt: Attempt, missing: list[int]) -> list[actions.Action]:
-    """Secret and Service first: a pod that mounts what does not exist waits for long."""
+    """All that is missing, then phase Starting.
+
+    Secret and Service come first: a pod that mounts what does not exist waits for long.
+    """
     number = attempt.number
     foreign = [pod for pod in view.alive if pod.attempt != number]
     if foreign:
@@ -78,14 +79,17 @@ def _create(view: View, attempt: Attempt, missing: list[int]) -> list[actions.Ac
         ]
         return [*ending, actions.Wake(1.0, "pods of an earlier attempt")]
     steps: list[actions.Action] = []
-    if view.settings.agent_url:
+    if missing and view.settings.agent_url:
         steps.append(actions.CreateSecret(number))
-    if view.settings.runtime == "containers":
+    if missing and view.settings.runtime == "containers":
         steps.append(actions.CreateService(pods.desired_service(view.job)))
     for rank in missing:
         body = pods.desired_pod(view.job, view.observed, number, rank, view.settings)
         steps.append(actions.CreatePod(rank, body))
-    return steps
+    # From here on a pod that is not there was removed by somebody.
+    why = waiting.while_starting(view.job, (), _expected(view), view.now, view.settings)
+    started = status.under_way(view.job, view.observed, Phase.STARTING, why, view.now)
+    return [*steps, *view.write(started)]
 
 
 def _write_progress(
@@ -159,6 +163,9 @@ def _success(view: View, attempt: Attempt, expected: int) -> Ending:
 
 def _failure(view: View, attempt: Attempt, own: tuple[Pod, ...], failure: Ending) -> Ending:
     """A rank failed. One that left as it had been asked to, by a notice since withdrawn, did not."""
+    creating = view.job.status.phase is Phase.ADMITTED
+    if creating and exits.missing_ranks(own, _expected(view)):
+        return Ending(Cause.EVICTED, f"not all of its pods were there: {failure.message}")
     failed = [pod for pod in own if pod.status.phase == "Failed"]
     if view.job.status.reprieved_attempt == attempt.number and all(
         exits.left_as_asked(pod) for pod in failed

@@ -26,7 +26,7 @@ from clusterops.kube.events import EventRecorder
 from clusterops.kube.lease import LeaderElection
 from clusterops.kube.reflector import Reflector
 from clusterops.kube.store import Key
-from clusterops.kube.workqueue import WorkQueue
+from clusterops.kube.workqueue import QueueState, WorkQueue
 from clusterops.operator import failpoints, tokens
 from clusterops.operator.actions import Applier, Identity
 from clusterops.operator.clock import SteadyClock
@@ -163,6 +163,15 @@ class Operator:
     def leading(self) -> bool:
         """True while this process holds the lease and knows all jobs."""
         return self._synced and self._election.is_leader
+
+    def queue_state(self) -> QueueState:
+        """How many jobs wait for a decision."""
+        return self._queue.state()
+
+    def look_at_all(self) -> None:
+        """Has every job decided anew, as after a long absence."""
+        for key in self.stores.jobs:
+            self._queue.add(key)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Competes, works while leading, and gives the lease back when `stop` is set."""

@@ -306,7 +306,7 @@ class World:
                 self.crash_at = (passage, left) if left else None
                 if not left:
                     raise Crash
-        elif self.rng.random() < self.crash_rate:
+        elif self.crash_rate and self.rng.random() < self.crash_rate:
             raise Crash
 
     def _enqueue(self, key: tuple[str, str]) -> None:

@@ -148,10 +148,16 @@ def test_the_secret_comes_before_the_pods_and_the_service_only_in_containers() -
     of = job(
         msgspec.structs.replace(running(started_at=None, first_step=None), phase=Phase.ADMITTED)
     )
-    assert kinds(decided(of, workload=workload(of))) == ["CreateSecret", "CreatePod", "CreatePod"]
+    assert kinds(decided(of, workload=workload(of))) == [
+        "CreateSecret",
+        "CreatePod",
+        "CreatePod",
+        "WriteStatus",
+    ]
     assert kinds(decided(of, workload=workload(of), pods=(pod(0),))) == [
         "CreateSecret",
         "CreatePod",
+        "WriteStatus",
     ]
     containers = decide(
         of, Observed(workload=workload(of), priority=1000), NOW, Settings(agent_url="https://x")
