@@ -68,8 +68,8 @@ class PodsOfOneNode(RuleBasedStateMachine):
         uid = f"u{self.created}"
         self.created += 1
         limits = {"resources": {"limits": {"nvidia.com/gpu": str(wanted)}}}
-        containers = [{"name": f"m{number}"} for number in range(mains)]
-        containers[0].update(limits)  # type: ignore[arg-type]
+        containers: list[dict[str, Any]] = [{"name": f"m{number}"} for number in range(mains)]
+        containers[0].update(limits)
         spec: dict[str, Any] = {"restartPolicy": policy, "containers": containers}
         spec["initContainers"] = [{"name": f"i{number}"} for number in range(inits)]
         if deadline:

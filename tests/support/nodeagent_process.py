@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ class Crash:
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(60)  # the signal may take a moment; nothing more may happen
+            signal.pause()  # it may take a moment, in which nothing more may happen
 
 
 def _main(settings: str, parent: str, crash_at: str, passes: str) -> None:

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -139,7 +140,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE_SEC
             return found
         if time.monotonic() >= give_up_at:
             raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
 
 
 def end_processes_of(folder: Path) -> None:
