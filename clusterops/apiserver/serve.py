@@ -18,6 +18,7 @@ import uvicorn
 from clusterops.apiserver.access import Gate, Tokens, load_tokens
 from clusterops.apiserver.definitions import RESOURCE as DEFINITIONS
 from clusterops.apiserver.deletion import Deletion
+from clusterops.apiserver.expiry import EventExpiry
 from clusterops.apiserver.failpoints import from_environment
 from clusterops.apiserver.http import ApiServer
 from clusterops.apiserver.kind import Kind
@@ -77,15 +78,20 @@ class Server:
         failpoint = from_environment()
         random = Random()
         self._config = config
-        self.state = State(
-            open_storage(config.database, failpoint), monotonic=loop.time, failpoint=failpoint
-        )
+        storage = open_storage(config.database, failpoint)
+        try:
+            self.state = State(storage, monotonic=loop.time, failpoint=failpoint)
+        except BaseException:
+            storage.close()
+            raise
         self.kinds = KindSet(config.kinds or builtin_kinds(), lambda: as_text(_now()))
         self.registry = Registry(
             self.state, self.kinds, now=_now, new_uid=Uids(os.urandom).new, random=random
         )
         deletion = Deletion(self.registry)
         self.lifecycle = Lifecycle(self.registry, deletion)
+        events = self.kinds.find("", "v1", "events")
+        self.expiry = EventExpiry(self.state, deletion, events, loop.time)
         self.watches = Watches(self.state, _now, random.uniform)
         reads = Reads(self.state, _now)
         logs = LogReader(config.pod_logs_dir) if config.pod_logs_dir is not None else None
@@ -105,7 +111,10 @@ class Server:
         """Begin to write; create what every server has. Raises Refused for a bad definition."""
         self.kinds.load(self.state.collection(DEFINITIONS).scan())
         self.lifecycle.load()
-        self.state.observers += [self.kinds.observe, self.lifecycle.observe]
+        self.expiry.load()
+        self.state.observers += [
+            self.kinds.observe, self.lifecycle.observe, self.expiry.observe,
+        ]  # fmt: skip
         self.state.start()
         await self._ensure_namespaces()
         for definition in self._config.crds:
@@ -223,17 +232,20 @@ async def _serve_requests(
     )
     requests = asyncio.create_task(front.serve(sockets=[listener]), name="requests")
     collector = asyncio.create_task(server.lifecycle.run(), name="lifecycle")
+    expiry = asyncio.create_task(server.expiry.run(), name="expiry")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     started = asyncio.create_task(_when_started(front, ready), name="started")
     try:
-        await asyncio.wait((requests, collector, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            (requests, collector, expiry, stopping), return_when=asyncio.FIRST_COMPLETED
+        )
     finally:
         server.end_streams()
         front.should_exit = True
-        for task in (collector, stopping, started):
+        for task in (collector, expiry, stopping, started):
             task.cancel()
         outcomes = await asyncio.gather(
-            requests, collector, stopping, started, return_exceptions=True
+            requests, collector, expiry, stopping, started, return_exceptions=True
         )
     for outcome in outcomes:
         if isinstance(outcome, Exception):
