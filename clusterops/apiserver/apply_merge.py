@@ -25,6 +25,8 @@ def merge(node: Node | None, live: Any, applied: Any) -> Any:
 def _merge_items(node: Node, live: list[Any], applied: list[Any]) -> list[Any]:
     """Items matched by key; those of `applied` come in its order, others stay where they are."""
     ours = {item_key(node, item): item for item in applied}
+    if len(ours) != len(applied):
+        return applied  # a key twice: validation refuses it, and must still see it
     theirs = {item_key(node, item): item for item in live}
     waiting = list(ours)
     result: list[Any] = []

@@ -184,6 +184,12 @@ def test_kubectl_takes_over_what_it_applied_client_side():
         applied(changed, widget(size=3), "kubectl")
 
 
+def test_a_key_given_twice_reaches_validation():
+    live = applied(None, widget(parts=[{"name": "a"}]))
+    result = applied(live, widget(parts=[{"name": "b"}, {"name": "b"}]))
+    assert [c.field for c in WIDGET.schema.validate(result)] == ["spec.parts[1]"]
+
+
 def test_the_many_update_entries_are_folded():
     live = updated(None, lambda o: o.update(widget(labels={"x": "0"})), "first", now=T1)
     for number in range(UPDATE_ENTRIES_LIMIT + 5):
