@@ -24,6 +24,10 @@ DEADLINE_EXCEEDED = "DeadlineExceeded"
 SUPERVISOR_LOST = "SupervisorLost"
 NODE_REBOOTED = "NodeRebooted"
 STATE_LOST = "StateLost"
+NODE_SHUTDOWN = "Terminated"  # kubelet's word
+
+DISRUPTIONS = frozenset({SUPERVISOR_LOST, NODE_REBOOTED, STATE_LOST, NODE_SHUTDOWN})
+"""Failures that are no fault of the pod's own: its status carries DisruptionTarget."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from clusterops.nodeagent import pod_lifecycle
 from clusterops.nodeagent.downward import Pod
 from clusterops.nodeagent.observation import Observed, Run, RunState
 
-OWN_CONDITIONS = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+DISRUPTION_TARGET = "DisruptionTarget"
 
 Status = dict[str, Any]
 
@@ -172,15 +172,23 @@ def _conditions(pod: Pod, observed: Observed, phase: str, now: str) -> list[Stat
         "ContainersReady": ready,
         "Ready": ready,
     }
+    failure = observed.failure
+    if failure is not None and failure.reason in pod_lifecycle.DISRUPTIONS:
+        # Whoever counts the pod's failures must not count this one.
+        wanted[DISRUPTION_TARGET] = {
+            "status": "True",
+            "reason": "TerminationByKubelet",
+            "message": f"{failure.reason}: {failure.message}",
+        }
     ours = []
-    for kind in OWN_CONDITIONS:
+    for kind in wanted:
         before: Status = next((entry for entry in existing if entry.get("type") == kind), {})
         same = before.get("status") == wanted[kind]["status"]
         since = before.get("lastTransitionTime") if same else None
         ours.append({"type": kind, **wanted[kind], "lastTransitionTime": since or now})
         if same and kind == "PodScheduled":
             ours[-1] = dict(before)  # the binder's words
-    return ours + [entry for entry in existing if entry.get("type") not in OWN_CONDITIONS]
+    return ours + [entry for entry in existing if entry.get("type") not in wanted]
 
 
 def _is_running(run: Run | None) -> bool:

@@ -39,7 +39,9 @@ PodObject = dict[str, Any]
 MAX_STEPS = 32  # of one pod in one go; more would mean that deciding never ends
 LEFTOVERS_RETRY_SECONDS = 5.0
 STATUS_UNKNOWN = "ContainerStatusUnknown"
-NODE_SHUTDOWN = Failure("Terminated", "Pod was terminated because its node was shut down")
+NODE_SHUTDOWN = Failure(
+    pod_lifecycle.NODE_SHUTDOWN, "Pod was terminated because its node was shut down"
+)
 
 log = logging.getLogger(__name__)
 

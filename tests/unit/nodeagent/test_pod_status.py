@@ -169,3 +169,17 @@ def test_only_what_changed_is_written_and_a_reason_can_go() -> None:
     assert changes["message"] is None
     assert changes["phase"] == "Succeeded"
     assert "startTime" not in changes
+
+
+def test_a_disruption_is_told_from_a_failure_of_the_pods_own() -> None:
+    lost = Failure("SupervisorLost", "killed")
+    by_type = {
+        entry["type"]: entry
+        for entry in build(pod(), failure=lost, runs={"main": (exited(137),)})["conditions"]
+    }
+    assert by_type["DisruptionTarget"]["status"] == "True"
+    assert by_type["DisruptionTarget"]["message"] == "SupervisorLost: killed"
+    late = Failure("DeadlineExceeded", "too long")
+    assert "DisruptionTarget" not in conditions(
+        build(pod(), failure=late, runs={"main": (exited(137),)})
+    )
