@@ -59,8 +59,8 @@ def converter(annotation: Any, info: Any) -> Converter | None:
     if annotation is Path:
         plain = not any(getattr(info, check, False) for check in _PATH_CHECKS)
         return Path if plain else None
-    plain: dict[type, Converter] = {str: str, bool: _flag}
-    return plain.get(annotation)
+    known: dict[type, Converter] = {str: str, bool: _flag}
+    return known.get(annotation)
 
 
 _PATH_CHECKS = ("exists", "writable", "executable", "resolve_path", "path_type")
@@ -69,7 +69,7 @@ _PATH_CHECKS = ("exists", "writable", "executable", "resolve_path", "path_type")
 def _flag(value: Any) -> bool:
     """Flags come as what they are; there are no words for them."""
     if not isinstance(value, bool):
-        raise ValueError(f"{value!r} is neither true nor false")
+        raise ValueError(f"{value!r} is neither true nor false")  # noqa: TRY004 a wrong value to a person
     return value
 
 
