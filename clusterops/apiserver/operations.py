@@ -1,5 +1,6 @@
 """What tells how the server is: version, health, metrics."""
 
+import platform
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from clusterops.apiserver.state import State
 from clusterops.apiserver.stored import encode
 
 # The Kubernetes whose behaviour this server follows.
-KUBERNETES_VERSION = "1.33.0"
+KUBERNETES_VERSION = "1.32.4"
 
 TEXT = ((b"content-type", b"text/plain; charset=utf-8"),)
 _CHECKS = ("ping", "storage")
@@ -80,7 +81,7 @@ def _version() -> bytes:
             "buildDate": "1970-01-01T00:00:00Z",
             "goVersion": f"python{sys.version_info.major}.{sys.version_info.minor}",
             "compiler": sys.implementation.name,
-            "platform": f"{sys.platform}/amd64",
+            "platform": f"{sys.platform}/{platform.machine()}",
         }
     )
 
