@@ -58,8 +58,8 @@ async def test_a_start_is_confirmed_and_its_end_is_told(shims, ended, folder) ->
     assert (folder / records.RUNNING).exists()
     assert await asyncio.wait_for(ended.get(), 20) == KEY
     assert read_json(folder / records.EXIT)["code"] == 0
-    children = [p for p in processes.table() if p.parent == os.getpid() and p.dead]
-    assert children == []
+    shim = read_json(folder / records.RUNNING)["shim"]["pid"]
+    assert processes.read(shim) is None  # reaped, no zombie
 
 
 async def test_a_run_that_is_over_at_once_is_still_a_start(shims, folder) -> None:
