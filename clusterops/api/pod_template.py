@@ -106,6 +106,8 @@ def _container_faults(
     yield from _misspelt((), container, CONTAINER_FIELDS)
     if not isinstance(container.get("name"), str) or not container.get("name"):
         yield Fault(("name",), "is required")
+    if not isinstance(container.get("image"), str) or not container.get("image"):
+        yield Fault(("image",), "is required; as processes on this machine any name will do")
     for field in ("command", "args"):
         words = container.get(field)
         if words is not None and not _is_argument_vector(words):

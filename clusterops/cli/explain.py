@@ -45,5 +45,4 @@ def _plain(why: Any) -> dict[str, Any]:
             for each in why.holders
         ],
         "position": why.position,
-        "ahead": why.position,
     }  # fmt: skip

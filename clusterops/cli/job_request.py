@@ -11,6 +11,7 @@ from clusterops.api.training_job import longest_name
 from clusterops.cli.errors import USAGE, CommandError
 
 CHECKPOINT_ROOT = "/checkpoints"
+NO_IMAGE = "none"  # Kubernetes wants a name; processes on this machine have no image
 _RANDOM_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words by chance
 
 
@@ -37,9 +38,11 @@ def job_of(request: Request, namespace: str) -> dict[str, Any]:
         CommandError: a variable is not NAME=VALUE.
     """
     name = request.name or generated_name(request.command, request.replicas)
-    container: dict[str, Any] = {"name": "trainer", "command": list(request.command)}
-    if request.image:
-        container["image"] = request.image
+    container: dict[str, Any] = {
+        "name": "trainer",
+        "image": request.image or NO_IMAGE,
+        "command": list(request.command),
+    }
     if request.working_directory:
         container["workingDir"] = request.working_directory
     if request.environment:

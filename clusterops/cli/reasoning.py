@@ -84,7 +84,7 @@ def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
     if own is None:
         sentence = said or "the operator has not put it into its queue yet"
         return Reasoning(
-            name, phase, status.get("reason") or "", f"{name} waits since {waited}: {sentence}.",
+            name, phase, status.get("reason") or "", f"{name} has waited {waited}: {sentence}.",
             _history(status), "" if said else "is the operator running? clusterops status",
         )  # fmt: skip
     found = scheduling.explain(view, own, now)
@@ -92,7 +92,7 @@ def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
         Holder(each.namespace, _job_name(each.name), each.amount, each.priority, each.leaving)
         for each in found.holders
     )
-    sentence = f"{name} waits since {waited}: {found.sentence}"
+    sentence = f"{name} has waited {waited}: {found.sentence}"
     details = []
     for short in found.shortages:
         show = quantities.show

@@ -281,7 +281,7 @@ def test_explain_is_one_sentence_with_its_cause(capsys, server) -> None:
     create_job(server, example("counter"))
     code, out, _ = run(capsys, "explain", "counter", *IN_RESEARCH)
     assert code == errors.DONE
-    assert out.startswith("counter waits since ")
+    assert out.startswith("counter has waited ")
     set_status(server, "counter", phase="Running", gpus=1, attempt=1, progress={"step": 12})
     code, out, _ = run(capsys, "explain", "counter", *IN_RESEARCH)
     assert out == "counter runs on 1 GPUs, attempt 1, step 12.\n"

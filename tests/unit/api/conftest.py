@@ -18,6 +18,7 @@ JOB: dict[str, Any] = {
                 "containers": [
                     {
                         "name": "trainer",
+                        "image": "trainer:1",
                         "command": ["python", "train.py"],
                         "resources": {"limits": {"nvidia.com/gpu": 4}},
                         "volumeMounts": [{"name": "kept", "mountPath": "/checkpoints"}],

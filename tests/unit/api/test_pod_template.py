@@ -21,6 +21,11 @@ def test_a_container_that_does_nothing_is_refused(job, container) -> None:
     assert found(job) == {}
 
 
+def test_a_container_without_an_image_is_refused_as_kubernetes_would(job, container) -> None:
+    container["image"] = ""
+    assert list(found(job)) == [f"{CONTAINER}.image"]
+
+
 @pytest.mark.parametrize("containers", [None, [], "x", [1]])
 def test_there_must_be_a_container(job, containers) -> None:
     job["spec"]["template"]["spec"]["containers"] = containers

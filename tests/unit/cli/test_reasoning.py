@@ -89,7 +89,7 @@ def test_a_job_that_waits_names_who_holds_what_it_needs() -> None:
         waiting, view(raw_workload(holder, 1000, 6), raw_workload(waiting, 1000)), NOW
     )
     assert why.reason == "WaitingForQuota"
-    assert why.sentence.startswith("llm waits since 30s: ")
+    assert why.sentence.startswith("llm has waited 30s: ")
     assert why.sentence.endswith("; held by char-lm (6).")
     assert "needs 4 nvidia.com/gpu of flavor gpu; 2 of 8 free" in why.details
     assert "research/char-lm holds 6 at priority 1000" in why.details
