@@ -139,6 +139,8 @@ def _wakes(view: View, attempt: Attempt) -> list[actions.Action]:
 
 def _reason_to_end(view: View, attempt: Attempt) -> _Found | None:
     own, expected = _own(view, attempt), _expected(view)
+    if view.observed.refused and view.job.status.phase is Phase.ADMITTED:
+        return _Found(Ending(Cause.START_FAILED, exits.plain(view.observed.refused)))
     if exits.all_succeeded(own, expected):
         return _Found(_success(view, attempt, expected))
     failure = exits.first_failure(own, view.observed)

@@ -14,6 +14,8 @@ EXIT_PORT_TAKEN = 75
 """A rank's process exits so (EX_TEMPFAIL) when its rendezvous port belongs to somebody else."""
 EXIT_LEFT = 143
 """A process ended by TERM, or one that saved and left because it was told to (128 + 15)."""
+MOST_WORDS = 1_000
+"""Characters that a foreign message may add to a status."""
 
 # Reasons with which a kubelet or a controller ends a pod that did nothing wrong.
 _EVICTIONS = frozenset({"Evicted", "Preempting", "NodeShutdown", "Terminated", "Shutdown"})
@@ -121,12 +123,14 @@ def blame(pod: Pod, node: Node | None) -> Ending:
     if reason in _EVICTIONS or (disrupted is not None and disrupted.true):
         why = reason or (disrupted.reason if disrupted is not None else "")
         return Ending(
-            Cause.EVICTED, f"{who} was put out by its node: {why} {pod.status.message}".strip()
+            Cause.EVICTED,
+            f"{who} was put out by its node: {why} {plain(pod.status.message)}".strip(),
         )
     ended = _failed_container(pod)
     if ended is None or ended.reason in _START_FAILURES or reason in _START_FAILURES:
         detail = (ended and (ended.message or ended.reason)) or pod.status.message or reason
-        return Ending(Cause.START_FAILED, f"{who} could not start: {detail or 'no reason given'}")
+        detail = plain(detail) or "no reason given"
+        return Ending(Cause.START_FAILED, f"{who} could not start: {detail}")
     if ended.exit_code == EXIT_PORT_TAKEN:
         return Ending(Cause.START_FAILED, f"{who}: its rendezvous port was taken")
     return Ending(Cause.USER_ERROR, f"{who} {_exit_words(ended)}")
@@ -138,7 +142,7 @@ def cannot_start(pods: tuple[Pod, ...]) -> Ending | None:
         for container in pod.containers:
             waiting = container.state.waiting
             if waiting is not None and waiting.reason in _CANNOT_START:
-                detail = f"{waiting.reason}: {waiting.message}".rstrip(": ")
+                detail = f"{waiting.reason}: {plain(waiting.message)}".rstrip(": ")
                 return Ending(Cause.START_FAILED, f"rank {pod.rank} could not start: {detail}")
     return None
 
@@ -147,6 +151,12 @@ def missing_ranks(pods: tuple[Pod, ...], expected: int) -> list[int]:
     """Ranks that have no pod."""
     present = {pod.rank for pod in pods}
     return [rank for rank in range(expected) if rank not in present]
+
+
+def plain(text: str) -> str:
+    """Foreign words for one line of a status: no control characters, no more than can be read."""
+    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return words if len(words) <= MOST_WORDS else words[: MOST_WORDS - 3] + "..."
 
 
 def _failed_container(pod: Pod) -> Terminated | None:
@@ -164,7 +174,8 @@ def _ended_at(pod: Pod) -> datetime:
 def _exit_words(ended: Terminated) -> str:
     if ended.reason == "OOMKilled":
         return "ran out of memory (OOMKilled)"
-    detail = f": {ended.message.strip()}" if ended.message.strip() else ""
+    last_words = plain(ended.message)
+    detail = f": {last_words}" if last_words else ""
     if ended.exit_code > 128:
         return f"was ended by signal {ended.exit_code - 128}{detail}"
     return f"exited with code {ended.exit_code}{detail}"

@@ -493,6 +493,7 @@ class Observed(msgspec.Struct, frozen=True):
 
     `reports` are of the current attempt. `priority` is the value of the job's class, None when
     that class does not exist. `offered_port` is a rendezvous port that no live attempt uses.
+    `refused` is what the API server said when it refused to create something for the job.
     """
 
     workload: Workload | None = None
@@ -506,6 +507,7 @@ class Observed(msgspec.Struct, frozen=True):
     preemptor: Preemptor | None = None
     fellow_victims: tuple[FellowVictim, ...] = ()
     offered_port: int | None = None
+    refused: str = ""
 
 
 def training_job(wire: Mapping[str, Any]) -> TrainingJob:

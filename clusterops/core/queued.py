@@ -56,6 +56,8 @@ def _enter(view: View) -> list[actions.Action]:
     blocked = waiting.before_queueing(job, view.observed)
     if blocked is not None:
         return _wait(view, blocked)
+    if view.observed.refused:
+        return _wait(view, Why.of(WaitReason.STUCK, view.observed.refused))
     assert view.observed.priority is not None, "before_queueing has checked it"
     body = workloads.desired_workload(job, view.observed.priority)
     why = Why(WaitReason.WAITING_FOR_QUOTA, WaitReason.WAITING_FOR_QUOTA.sentence)

@@ -3,17 +3,24 @@
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from clusterops.core.actions import needs_certainty
 from clusterops.core.lifecycle import decide
 from clusterops.core.observed import Node, Pod, TrainingJob, Workload
 from clusterops.core.settings import Settings
 from clusterops.kube.client import Client
+from clusterops.kube.errors import BadRequest, Forbidden, Invalid
 from clusterops.kube.store import Key
-from clusterops.operator.actions import Applier
+from clusterops.operator.actions import Applier, NameTaken
 from clusterops.operator.clock import SteadyClock
 from clusterops.operator.observation import Observation, preemptor_uid
 
 log = logging.getLogger(__name__)
+
+# Failing the same way again is all that a repetition of these would do.
+_REFUSALS = (Forbidden, Invalid, BadRequest, NameTaken)
+REFUSAL_RETRY_SECONDS = 60.0
 
 Enqueue = Callable[[Key], None]
 
@@ -59,7 +66,24 @@ class TrainingJobs:
             self._observation.forget(key, job.metadata.uid)
         if decided:
             log.debug("%s/%s: %s", *key, decided)
-        return await self._applier.apply(job, observed, decided, self._clock.now())
+        try:
+            return await self._applier.apply(job, observed, decided, self._clock.now())
+        except _REFUSALS as error:
+            return await self._refused(key, str(error))
+
+    async def _refused(self, key: Key, message: str) -> float:
+        """The server will not have what the job needs: people must read that in its status.
+
+        Decided and applied once more with the refusal in view. It is not remembered: the next
+        reconcile tries again, in case somebody has mended the cause.
+        """
+        fresh = await self._observation.read(self._client, key)
+        if fresh is not None:
+            job, observed = fresh
+            observed = msgspec.structs.replace(observed, refused=message)
+            decided = decide(job, observed, self._clock.now(), self._settings)
+            await self._applier.apply(job, observed, decided, self._clock.now())
+        return REFUSAL_RETRY_SECONDS
 
     # Which changes concern which jobs
 

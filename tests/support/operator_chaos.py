@@ -31,8 +31,9 @@ async def live(seed: int) -> World:
     # The faults stop: everything must come to an end.
     world.crash_rate = 0.0
     world.client.failure_rate = 0.0
-    for node in ("node-0", "node-1", "node-2"):
+    for node in ("node-0", "node-1"):
         world.node_ready(node, True)
+    world.node_ready("node-2", rng.random() < 0.7)  # or it stays dead for good
     for name in jobs:
         if world.job(name) is not None:
             world.edit(name, suspend=False)

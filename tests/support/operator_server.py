@@ -103,6 +103,7 @@ class FakeServer:
                 before = current.get("killAt")
                 deleting["killAt"] = until if before is None else min(before, until)
                 return self._update(plural, current, deleting)
+        deleting.pop("killAt", None)
         return self._update(plural, current, deleting)
 
     def remove(self, plural: str, namespace: str, name: str) -> None:
