@@ -4,10 +4,12 @@ All methods are collective: every rank calls them in the same order. Messages ar
 """
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from clusterops.train.errors import (
+    ConfigurationError,
     CorruptCheckpoint,
     DirectoryRefused,
     NothingToResume,
@@ -101,6 +103,29 @@ class TorchRanks:
             raise _gone(error) from error
         texts = [one.numpy().tobytes() for one in everybody]
         return [json.loads(text[8 : 8 + int.from_bytes(text[:8], "big")]) for text in texts]
+
+
+def ranks_of(processes: int) -> Ranks:
+    """torch.distributed's ranks where the job has started it, else this process alone.
+
+    Raises:
+        ConfigurationError: the environment speaks of more `processes` than this one, and they have no
+            way to agree.
+    """
+    torch = sys.modules.get("torch")
+    if (
+        torch is not None
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+    ):
+        return TorchRanks() if torch.distributed.get_world_size() > 1 else Alone()
+    if processes > 1:
+        raise ConfigurationError(
+            f"this job has {processes} processes, and torch.distributed is not initialized: call "
+            "train.init_process_group() before train.session(...), so that they agree on what to "
+            "save and where to resume"
+        )
+    return Alone()
 
 
 def together(ranks: Ranks, action: Callable[[], Any]) -> list[Any]:

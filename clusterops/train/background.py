@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from clusterops.train.serialization import Block, Encoded, is_tensor, tensor_memory
+from clusterops.train.blocks import Block, is_tensor, tensor_memory
+from clusterops.train.serialization import Encoded
 
 T = TypeVar("T")
 

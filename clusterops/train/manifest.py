@@ -142,7 +142,7 @@ class Manifest:
             "permanent": self.permanent,
         }
         body["sha256"] = _digest(body)
-        return json.dumps(body, indent=1).encode() + b"\n"
+        return _written(body)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Manifest":
@@ -158,6 +158,8 @@ class Manifest:
             raise CorruptCheckpoint(f"the manifest is not JSON: {error}") from None
         if not isinstance(body, dict):
             raise CorruptCheckpoint("the manifest is not a JSON object")
+        if _written(body) != content:
+            raise CorruptCheckpoint("the manifest was altered: this is not how it is written")
         if body.pop("sha256", None) != _digest(body):
             raise CorruptCheckpoint("the manifest does not match its own checksum")
         version = _count(body, "formatVersion")
@@ -184,6 +186,10 @@ class Manifest:
             order_digest=_text(body, "orderDigest"),
             permanent=bool(body.get("permanent")),
         )
+
+
+def _written(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, indent=1).encode() + b"\n"
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -75,6 +75,11 @@ class Progress:
         self._complete()
         return True
 
+    @property
+    def step_is_open(self) -> bool:
+        """Whether a loop's body is between its beginning and its report."""
+        return self._in_loop and self._step_open
+
     def polled(self) -> None:
         """A notice would have been served at this moment."""
         now = self.clock()

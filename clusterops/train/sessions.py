@@ -11,20 +11,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from clusterops.api.heartbeat import Durable, Heartbeat
 from clusterops.train import environment, randomness
-from clusterops.train.agreement import Alone, Ranks, TorchRanks, leader_decides, together
-from clusterops.train.checkpoint import CheckpointDirectory, Committed, open_directory
-from clusterops.train.contents import Contents, generators_of
+from clusterops.train.agreement import Alone, Ranks, ranks_of, together
+from clusterops.train.boundary import Agreed, agree, mark_served
+from clusterops.train.contents import Contents
 from clusterops.train.durability import sync_tree
 from clusterops.train.errors import ConfigurationError, Leave, StaleAttempt
 from clusterops.train.interval import SaveInterval
+from clusterops.train.metrics import detached
 from clusterops.train.notice import NoticeBoard, TerminationSignal
+from clusterops.train.options import SessionOptions
+from clusterops.train.persistence import PersistentState, claimed
 from clusterops.train.progress import Progress
-from clusterops.train.restoring import Restored, restore
-from clusterops.train.saving import Saver, Snapshot
 from clusterops.train.sections import Section, SectionCut
 
 if TYPE_CHECKING:
@@ -42,19 +43,6 @@ class Resumed:
     step: int
     fresh: bool
     values: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """See `session`."""
-
-    total_steps: int | None = None
-    checkpoint_dir: Path | None = None
-    save_every_steps: int | None = None
-    save_every_seconds: float | None = None
-    keep: int = 2
-    keep_every_seconds: float | None = None
-    adopt: bool = False
 
 
 def session(
@@ -83,17 +71,6 @@ def session(
     Raises:
         ConfigurationError: an argument, or what the environment says, is impossible.
     """
-    for name, value in (
-        ("total_steps", total_steps),
-        ("save_every_steps", save_every_steps),
-        ("save_every_seconds", save_every_seconds),
-        ("keep_every_seconds", keep_every_seconds),
-        ("keep", keep),
-    ):
-        if value is not None and not value > 0:
-            raise ConfigurationError(f"{name} must be more than 0, not {value}")
-    if save_every_steps is not None and save_every_seconds is not None:
-        raise ConfigurationError("give save_every_steps or save_every_seconds, not both")
     return Session(
         SessionOptions(
             total_steps,
@@ -103,19 +80,8 @@ def session(
             keep,
             keep_every_seconds,
             adopt,
-        )
+        ).checked()
     )
-
-
-class _Agreed(NamedTuple):
-    """What at least one rank knows at a step boundary; `due` is rank 0's word alone."""
-
-    stale: bool
-    failed: bool
-    writing: bool
-    asked: bool
-    leave: bool
-    due: bool
 
 
 class Session:
@@ -132,10 +98,7 @@ class Session:
         self._signal = TerminationSignal(self._board)
         self._reporter: Reporter | None = None
         self._contents: Contents | None = None
-        self._saver: Saver | None = None
-        self._generators: Mapping[str, Any] | None = (
-            None  # to restore, or those of before a section
-        )
+        self._state: PersistentState | None = None
         self._own_checkpoints = False
         self._leave_when_saved = ""
         self._progress = Progress(
@@ -191,7 +154,7 @@ class Session:
     # Begin and end.
 
     def __enter__(self) -> "Session":
-        self._ranks = _ranks_of(self._job.processes)
+        self._ranks = ranks_of(self._job.processes)
         self._signal.install()
         if self._job.endpoint is not None:
             # HTTP and TLS are a third of this library's import time, and only needed here.
@@ -211,8 +174,8 @@ class Session:
         try:
             if kind is None:
                 self._end()
-            elif self._saver is not None:
-                self._saver.drop()
+            elif self._state is not None:
+                self._state.drop()
         finally:
             if self._reporter is not None:
                 self._reporter.close(_LAST_REPORT_SECONDS)
@@ -240,13 +203,17 @@ class Session:
         self._contents = Contents(objects, per_rank or {})
         if self.directory is None:
             return Resumed(self.step, True, self.values)
-        directory = self._claimed(self.directory)
-        self._saver = Saver(directory, self._ranks, self._on_durable)
-        restored = restore(directory, self._ranks)
-        if restored is None:
-            return Resumed(self.step, True, self.values)
-        together(self._ranks, lambda: self._take_over(restored, strict))
-        return Resumed(self.step, False, self.values)
+        directory = claimed(self.directory, self._job.identity, self._options, self._ranks)
+        self._state = PersistentState(
+            directory,
+            self._contents,
+            self._ranks,
+            self._progress,
+            self.metrics,
+            self._note_durable,
+        )
+        fresh = not self._state.resume(strict=strict)
+        return Resumed(self.step, fresh, self.values)
 
     def steps(self) -> Iterator[int]:
         """The steps still to do, numbered from 0 over all attempts. What the loop's body has done is
@@ -274,7 +241,7 @@ class Session:
         In a loop over `steps` the save, when it is time to, comes after the whole body, so that
         nothing in the body is left out. In a loop of one's own it comes here.
         """
-        self.metrics.update({name: _detached(value) for name, value in metrics.items()})
+        self.metrics.update({name: detached(value) for name, value in metrics.items()})
         if self._progress.complete_step():
             self._boundary()
 
@@ -292,7 +259,7 @@ class Session:
             Leave: the job was told to leave and has saved since, or can't.
             StaleAttempt: a newer attempt runs.
         """
-        if self._saver is not None:
+        if self._state is not None:
             raise ConfigurationError(
                 "should_save() is for jobs that write their own checkpoints; this session was given "
                 "objects and a directory and saves by itself"
@@ -316,7 +283,7 @@ class Session:
         """
         together(self._ranks, lambda: sync_tree(Path(path)))
         self._note_durable(Durable(step, ""))
-        leave, reason = self._mark_served()
+        leave, reason = mark_served(self._ranks, self._board)
         if leave:
             self._leave_when_saved = reason
 
@@ -331,33 +298,34 @@ class Session:
 
     def save(self) -> None:
         """Saves now and waits until it is durable. Needs `resume` and a directory."""
-        if self._saver is None or self._contents is None:
+        if self._state is None:
             raise ConfigurationError("save() needs resume(...) and a checkpoint directory")
-        self._saver.finish()
-        if self.durable_step != self.step:
-            self._saver.save_now(self._snapshot())
+        self._state.save()
 
     @contextmanager
     def section(self, name: str, *, alone: bool = False) -> Iterator[Section]:
         """A long stretch between steps (evaluation, warm-up), that polls for notices.
 
         Random number generators are put back at its end: what it draws does not change training.
-        The objects given to `resume` must not change in it, because it may save them.
+        Enter it after `report`: then a notice is served within it, and the objects given to `resume`
+        must not change meanwhile. Within a step that is not complete nothing can be saved, and a
+        notice to leave ends the body early, as `cut` says; the step boundary then serves it.
 
-        With `alone`, only this rank does it, while the others wait at the step boundary. It then
-        can't save by itself: a notice to leave ends the body early, and `cut` says so.
+        With `alone`, only this rank does it, while the others wait at the step boundary: it can't
+        save by itself, and is ended early as well.
         """
-        before = self._generators or randomness.capture()
-        pending = self._generators
-        self._generators = before
-        section = Section(name, self._cut_section if alone else self._boundary)
+        generators = randomness.capture()
+        section = Section(name, self._poll_alone if alone else self._poll_section)
         try:
-            yield section
+            if self._state is None:
+                yield section
+            else:
+                with self._state.saving_generators(generators):
+                    yield section
         except SectionCut:
             section.cut = True
         finally:
-            self._generators = pending
-            randomness.restore(before)
+            randomness.restore(generators)
 
     # What happens at a step boundary.
 
@@ -365,130 +333,68 @@ class Session:
         self._progress.polled()
         agreed = self._agree()
         self._stop_if_stale(agreed)
-        saver = self._saver
-        if saver is None:
+        state = self._state
+        if state is None:
             if agreed.leave:
                 self._leave_without_saving()
             return
-        if saver.in_flight and (agreed.failed or not agreed.writing):
-            saver.finish()
+        if state.in_flight and (agreed.failed or not agreed.writing):
+            state.finish()
         if agreed.leave:
-            saver.finish()
-            self.save()
-            raise Leave(self._mark_served()[1])
+            state.save()
+            raise Leave(mark_served(self._ranks, self._board)[1])
         if agreed.asked:
             # Save and go on: the operator learns from the next reports when it is durable.
-            saver.finish()
-            self._mark_served()
-            self._save_in_background()
-        elif agreed.due and not saver.in_flight:
-            self._save_in_background()
+            state.finish()
+            mark_served(self._ranks, self._board)
+            state.save_in_background()
+        elif agreed.due and not state.in_flight:
+            state.save_in_background()
 
-    def _agree(self) -> _Agreed:
-        notice = self._board.pending()
-        saver = self._saver
-        flags = [
-            bool(self._board.stale),
-            saver is not None and saver.failed,
-            saver is not None and saver.writing,
-            notice is not None,
-            notice is not None and notice.then_exit,
-            self.rank == 0 and self._progress.save_is_due(),
-        ]
-        return _Agreed(*(bool(flag) for flag in self._ranks.highest([int(flag) for flag in flags])))
+    def _agree(self) -> Agreed:
+        due = self.rank == 0 and self._progress.save_is_due()
+        return agree(self._ranks, self._board, self._state, due=due)
 
-    def _stop_if_stale(self, agreed: _Agreed) -> None:
+    def _stop_if_stale(self, agreed: Agreed) -> None:
         if agreed.stale:
             raise StaleAttempt(
                 f"{self._board.stale or 'another rank learnt that a newer attempt runs'}; "
                 "this attempt commits nothing more and must stop"
             )
 
-    def _mark_served(self) -> tuple[bool, str]:
-        """Every rank marks every rank's requests, so that one which arrives late there is not served
-        twice. Returns whether to leave, and why.
-        """
-        notice = self._board.pending()
-        mine = None if notice is None else [notice.id, notice.reason, notice.then_exit]
-        asked = [one for one in self._ranks.gather(mine) if one is not None]
-        self._board.served(one[0] for one in asked)
-        leaving = [one[1] for one in asked if one[2]]
-        return bool(leaving), leaving[0] if leaving else ""
-
     def _leave_without_saving(self) -> None:
         """For jobs without checkpoints: there is nothing to wait for. A job that may turn out to
         write its own gets one whole step to call `should_save`.
         """
         if self._progress.steps_here > 1 or self._contents is not None:
-            raise Leave(self._mark_served()[1])
+            raise Leave(mark_served(self._ranks, self._board)[1])
 
-    def _cut_section(self) -> None:
+    def _poll_section(self) -> None:
+        if not self._progress.step_is_open:
+            self._boundary()
+            return
+        self._progress.polled()
+        agreed = self._agree()
+        if agreed.stale or agreed.leave:
+            raise SectionCut
+
+    def _poll_alone(self) -> None:
         self._progress.polled()
         notice = self._board.pending()
         if self._board.stale or (notice is not None and notice.then_exit):
             raise SectionCut
 
-    # Saving and restoring.
-
-    def _claimed(self, path: Path) -> CheckpointDirectory:
-        opened: CheckpointDirectory | None = None
-
-        def claim() -> int:
-            path.mkdir(parents=True, exist_ok=True)
-            nonlocal opened
-            opened = open_directory(
-                path.resolve(),
-                self._job.identity,
-                keep=self._options.keep,
-                adopt=self._options.adopt,
-            )
-            return opened.epoch
-
-        epoch = leader_decides(self._ranks, claim)
-        return opened or CheckpointDirectory(path.resolve(), self._job.identity, epoch)
-
-    def _take_over(self, restored: Restored, strict: bool) -> None:
-        assert self._contents is not None
-        self._contents.load(restored, self.world_size, strict=strict)
-        self._generators = generators_of(restored)
-        self._progress.resumed(restored.manifest)
-        self._note_durable(Durable(restored.committed.step, restored.committed.manifest_sha256))
-
-    def _snapshot(self) -> Snapshot:
-        assert self._contents is not None
-        generators = self._generators or randomness.capture()
-        permanent = self._progress.permanent_is_due()  # before what the manifest says of it
-        resume = {
-            **self._contents.names(),
-            **self._progress.for_manifest(),
-            "metrics": {name: _number(value) for name, value in self.metrics.items()},
-        }
-        return Snapshot(
-            step=self.step,
-            state=self._contents.encoded(self.rank, generators),
-            resume=resume,
-            order_digest=self._contents.order_digest,
-            permanent=permanent,
-        )
-
-    def _save_in_background(self) -> None:
-        assert self._saver is not None
-        if self.durable_step == self.step:
-            return
-        started = self._clock()
-        self._saver.save_in_background(self._snapshot())
-        self._progress.save_began(self._clock() - started)
+    # Inside.
 
     def _save_last(self) -> None:
-        if self._saver is not None:
-            self._saver.finish()
+        if self._state is not None:
+            self._state.finish()
             if self.step > 0 and not self._progress.torn:
-                self.save()
+                self._state.save()
 
     def _begin_training(self) -> None:
-        if self._generators is not None:
-            randomness.restore(self._generators)
-            self._generators = None
+        if self._state is not None:
+            self._state.restore_generators()
         self._progress.begin()
 
     def _end(self) -> None:
@@ -499,9 +405,6 @@ class Session:
         if self._options.total_steps is None:
             self._ended = True
         self._reported_finished = self.finished
-
-    def _on_durable(self, committed: Committed) -> None:
-        self._note_durable(Durable(committed.step, committed.manifest_sha256))
 
     def _note_durable(self, durable: Durable) -> None:
         self._progress.became_durable(durable)
@@ -517,38 +420,3 @@ class Session:
             durable=self._progress.durable,
             finished=self._reported_finished,
         )
-
-
-def _ranks_of(processes: int) -> Ranks:
-    """torch.distributed's ranks where the job has started it, else this process alone."""
-    import sys
-
-    torch = sys.modules.get("torch")
-    if (
-        torch is not None
-        and torch.distributed.is_available()
-        and torch.distributed.is_initialized()
-    ):
-        return TorchRanks() if torch.distributed.get_world_size() > 1 else Alone()
-    if processes > 1:
-        raise ConfigurationError(
-            f"this job has {processes} processes, and torch.distributed is not initialized: call "
-            "train.init_process_group() before train.session(...), so that they agree on what to "
-            "save and where to resume"
-        )
-    return Alone()
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if hasattr(value, "detach") else value
-
-
-def _number(value: Any) -> float | str | None:
-    """A metric for the manifest: JSON has no infinities."""
-    if isinstance(value, str) or value is None:
-        return value
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return str(value)
-    return number if abs(number) <= 1.7976931348623157e308 else None

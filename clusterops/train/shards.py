@@ -10,20 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from clusterops.train.blocks import Block, Reference, allocate, finished, memory_of
 from clusterops.train.disk import CHUNK_BYTES, Disk, read_full, write_all
 from clusterops.train.errors import CorruptCheckpoint
 from clusterops.train.hashing import Hasher
 from clusterops.train.manifest import FileRecord, shard_name, structure_name
-from clusterops.train.serialization import (
-    Block,
-    Encoded,
-    Reference,
-    allocate,
-    decode,
-    finished,
-    memory_of,
-    references,
-)
+from clusterops.train.serialization import Encoded, decode, references
 
 SHARD_BYTES = 1 << 30
 _ALIGNMENT = 64

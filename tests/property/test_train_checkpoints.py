@@ -204,7 +204,7 @@ class CheckpointMachine(RuleBasedStateMachine):
 
 TestCheckpointMachine = CheckpointMachine.TestCase
 TestCheckpointMachine.settings = settings(
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.train_disk import CrashingDisk
 
+from clusterops.train.blocks import finished, memory_of
 from clusterops.train.cursor import DataCursor, permuted
 from clusterops.train.manifest import FileRecord, Identity, Manifest
 from clusterops.train.retention import superfluous
-from clusterops.train.serialization import decode, encode, finished, memory_of, references
+from clusterops.train.serialization import decode, encode, references
 from clusterops.train.shards import read_rank, write_rank
 
 quick = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -236,7 +236,7 @@ def test_a_server_that_the_ca_does_not_vouch_for_gets_no_token(
 
 
 def test_a_notice_inside_a_section_is_served_there(operator: Operator, tmp_path: Path) -> None:
-    def evaluate(run: train.Session) -> None:
+    def evaluate(run: train.Session) -> bool:
         if run.step == 2:
             operator.answer = asking(then_exit=True)
             with run.section("eval") as section:
@@ -245,9 +245,10 @@ def test_a_notice_inside_a_section_is_served_there(operator: Operator, tmp_path:
                     section.poll()
                     time.sleep(0.002)
             pytest.fail("the section was never left")
+        return False
 
     with pytest.raises(train.Leave):
-        train_until(tmp_path / "c", lambda _: False, at_step=evaluate)
+        train_until(tmp_path / "c", evaluate)  # after `report`
     assert operator.reports[-1]["durable"]["step"] == 2
 
 

@@ -126,8 +126,8 @@ def test_7_between_staging_and_commit_the_older_checkpoints_stay(tmp_path: Path)
     walk(tmp_path, total=2)
     with pytest.raises(Crash), train.session(total_steps=9, checkpoint_dir=tmp_path, keep=1) as run:
         run.resume(job=Walk())
-        assert run._saver is not None
-        run._saver._directory.stage(5)
+        assert run._state is not None
+        run._state._directory.stage(5)
         raise Crash
     assert walk(tmp_path, total=2)[1].step == 2
 

@@ -18,6 +18,7 @@ from support.train_jobs import Crash, Walk, walk
 from clusterops import train
 from clusterops.api import names
 from clusterops.train.disk import PosixDisk
+from clusterops.train.options import SessionOptions
 from clusterops.train.reader import survey
 
 
@@ -152,6 +153,24 @@ def test_a_notice_is_served_inside_a_long_section(tmp_path: Path) -> None:
     assert run.durable_step == 5
     resumed, _ = walk(tmp_path, total=10)
     assert resumed.trail == undisturbed.trail
+
+
+def test_a_section_within_an_open_step_is_cut_and_the_whole_step_saved(tmp_path: Path) -> None:
+    """Saving there would store the weights of one step under the number of the one before."""
+    job = Walk()
+    with pytest.raises(train.Leave):
+        with train.session(total_steps=10, checkpoint_dir=tmp_path) as run:
+            run.resume(job=job)
+            for step in run.steps():
+                job.step()
+                with run.section("eval") as section:
+                    if step == 4:
+                        raise_term()
+                    section.poll()
+                    assert step != 4
+                assert section.cut == (step == 4)
+                run.report()
+    assert run.durable_step == len(job.trail) == 5
 
 
 def test_a_section_does_not_shift_the_random_numbers_of_training() -> None:
@@ -333,9 +352,7 @@ def test_the_order_digest_of_the_cursor_is_in_the_manifest(tmp_path: Path) -> No
 def test_permanent_checkpoints_come_by_seconds_trained(tmp_path: Path) -> None:
     clock = {"now": 0.0}
     for total in (6, 12):
-        options = train.sessions.SessionOptions(
-            total, tmp_path, save_every_steps=1, keep_every_seconds=30.0
-        )
+        options = SessionOptions(total, tmp_path, save_every_steps=1, keep_every_seconds=30.0)
         with train.Session(options, clock=lambda: clock["now"]) as run:
             run.resume(job=Walk())
             for _ in run.steps():
