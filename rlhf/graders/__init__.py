@@ -1,0 +1,1 @@
+"""Reward functions behind one protocol: functions, processes, HTTP; parts and their composition."""
