@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    ConfigDict,
     Field,
     StrictBool,
     StrictFloat,
@@ -148,10 +147,7 @@ class Counts(WireModel):
 
 
 class TrainingJobStatus(WireModel):
-    """What the operator observed. Written by the operator alone."""
-
-    # The operator keeps deadlines and counters of its own here, so that a restarted one goes on.
-    model_config = ConfigDict(extra="allow")
+    """What the operator observed and must remember. Written by the operator alone."""
 
     phase: Phase | None = None
     """Where the job is in its life."""
@@ -181,6 +177,8 @@ class TrainingJobStatus(WireModel):
     """When the next attempt may be queued."""
     ran_seconds: StrictFloat | None = None
     """Running time of all ended attempts."""
+    reprieved_attempt: Count | None = None
+    """The last attempt that was given a notice which was then withdrawn."""
 
 
 class TrainingJob(WireModel):

@@ -92,19 +92,20 @@ def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
         Holder(each.namespace, _job_name(each.name), each.amount, each.priority, each.leaving)
         for each in found.holders
     )
-    sentence = f"{name} has waited {waited}: {found.sentence}"
-    details = []
-    for short in found.shortages:
-        show = quantities.show
-        details.append(
-            f"needs {show(short.resource, short.asked)} {short.resource} of flavor {short.flavor}; "
-            f"{show(short.resource, max(short.free, 0))} of {show(short.resource, short.most)} free"
-        )
+    details = [_need(short) for short in found.shortages]
+    if found.shortages:
+        # The numbers say it better than the message about flavors that Kueue would write.
+        sentence = f"{name} has waited {waited}: it {_need(found.shortages[0])}"
+        if found.position is not None:
+            sentence += f", place {found.position + 1} of {found.length} in the queue"
+        details.append(f"the queue says: {found.sentence}")
+    else:
+        sentence = f"{name} has waited {waited}: {found.sentence}"
+        if said and said not in sentence:
+            details.append(f"the operator says: {said}")
     if holders:
         sentence += f"; {_held_by(holders)}"
         details += [_holder_line(holder) for holder in holders]
-    if said and said not in sentence:
-        details.append(f"the operator says: {said}")
     return Reasoning(
         name, phase, str(found.reason) or status.get("reason") or "", f"{sentence}.",
         (*details, *_history(status)), found.would_help, holders, found.position,
@@ -167,6 +168,14 @@ def _job_name(workload: str) -> str:
     """The job behind a Workload of ours: `trainingjob-NAME-8hexdigits`; others keep their name."""
     ours = re.fullmatch(rf"{names.TRAINING_JOBS.kind.lower()}-(.+)-[0-9a-f]{{8}}", workload)
     return ours[1] if ours else workload
+
+
+def _need(short: scheduling.Shortage) -> str:
+    show = quantities.show
+    asked, free, most = (
+        show(short.resource, each) for each in (short.asked, max(short.free, 0), short.most)
+    )
+    return f"needs {asked} {short.resource}, {free} of {most} of flavor {short.flavor} are free"
 
 
 def _held_by(holders: Sequence[Holder]) -> str:

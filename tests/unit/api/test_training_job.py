@@ -5,9 +5,10 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from clusterops.api import names
+from clusterops.api import names, training_job
 from clusterops.api.training_job import TrainingJob, longest_name
 from clusterops.api.validation import problems
+from clusterops.core import observed
 
 
 def fields(job) -> list[str]:
@@ -140,6 +141,23 @@ def test_a_model_built_in_python_obeys_the_same_rules(job) -> None:
 @pytest.mark.parametrize("wire", [None, [], "x", 3, {}, {"spec": []}, {"spec": {"template": 1}}])
 def test_nonsense_is_refused_without_a_crash(wire) -> None:
     assert problems(TrainingJob, wire)
+
+
+@pytest.mark.parametrize(
+    ("ours", "operators"),
+    [
+        (training_job.TrainingJobStatus, observed.JobStatus),
+        (training_job.TrainingJobSpec, observed.JobSpec),
+        (training_job.Checkpoint, observed.Checkpoint),
+        (training_job.Attempt, observed.Attempt),
+        (training_job.Counts, observed.Counts),
+        (training_job.Progress, observed.Progress),
+    ],
+)
+def test_the_operator_reads_and_writes_exactly_the_fields_of_the_kind(ours, operators) -> None:
+    """A field that the schema lacks would be pruned, and forgotten over a restart."""
+    aliases = {field.alias for field in ours.model_fields.values()}
+    assert aliases == set(operators.__struct_encode_fields__)
 
 
 def test_the_status_the_operator_writes_is_accepted(job) -> None:

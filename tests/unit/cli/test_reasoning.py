@@ -89,9 +89,11 @@ def test_a_job_that_waits_names_who_holds_what_it_needs() -> None:
         waiting, view(raw_workload(holder, 1000, 6), raw_workload(waiting, 1000)), NOW
     )
     assert why.reason == "WaitingForQuota"
-    assert why.sentence.startswith("llm has waited 30s: ")
-    assert why.sentence.endswith("; held by char-lm (6).")
-    assert "needs 4 nvidia.com/gpu of flavor gpu; 2 of 8 free" in why.details
+    assert why.sentence == (
+        "llm has waited 30s: it needs 4 nvidia.com/gpu, 2 of 8 of flavor gpu are free, "
+        "place 1 of 1 in the queue; held by char-lm (6)."
+    )
+    assert any(line.startswith("the queue says: ") for line in why.details)
     assert "research/char-lm holds 6 at priority 1000" in why.details
     assert [(each.name, each.amount) for each in why.holders] == [("char-lm", 6)]
     assert why.position == 0
