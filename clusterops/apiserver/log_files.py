@@ -193,8 +193,11 @@ class PodLog:
         newer = self._newer_than_open()
         if newer is None:
             return False
+        before = self._identity
+        if not self._open(newer) or self._identity == before:
+            return False
         self._rest = b""
-        return self._open(newer)
+        return True
 
     def _newer_than_open(self) -> str | None:
         names = [*self._older_files(), self._name]
@@ -217,6 +220,10 @@ class PodLog:
         if descriptor is None:
             return False
         if self._file is not None:
+            if _identity(descriptor) == self._identity:
+                # Some file systems number a file differently by name: it is the one that is open.
+                os.close(descriptor)
+                return True
             os.close(self._file)
         self._file, self._identity = descriptor, _identity(descriptor)
         return True

@@ -1,6 +1,7 @@
 """Staged and committed state, and what a failed commit leaves."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -20,15 +21,20 @@ from clusterops.apiserver.stored import Stored
 
 
 class FaultyStorage(Storage):
-    """Fails the commits that hold a revision in `fails`."""
+    """Fails the commits that hold a revision in `fails`; waits in each while `gate` is closed."""
 
     def __init__(self, opened: Storage) -> None:
         self.__dict__.update(opened.__dict__)
         self.fails: dict[int, StorageError] = {}
         self.batches: list[list[int]] = []
+        self.gate: threading.Semaphore | None = None  # a permit lets one commit through
+        self.entered = threading.Semaphore(0)  # a permit for each commit that began
 
     def commit(self, changes: Sequence[Change]) -> None:
         revisions = [change.revision for change in changes]
+        self.entered.release()
+        if self.gate is not None:
+            assert self.gate.acquire(timeout=10)
         for revision, error in self.fails.items():
             if revision in revisions:
                 raise error
@@ -67,21 +73,46 @@ async def test_writers_see_what_readers_do_not_see_yet(state: State) -> None:
     assert pods.staged == {}
 
 
-async def test_a_chain_of_staged_writes_of_one_object_ends_as_staged(state: State) -> None:
+async def test_a_chain_of_staged_writes_of_one_object_ends_as_staged(
+    state: State, storage: FaultyStorage
+) -> None:
     pods = state.collection("pods")
+    storage.gate = threading.Semaphore(0)
     first = _object(state, "a")
     waiting = [state.stage(first)]
+    assert storage.entered.acquire(timeout=10)  # the first is committed alone
     waiting.append(state.stage(_object(state, "a", first), deleted=True))
-    assert pods.latest(first.key) is None
     second = _object(state, "a")
     waiting.append(state.stage(second))
     waiting.append(state.stage(_object(state, "a", second), deleted=True))
     for done in waiting:
+        storage.gate.release()
         await done
-        assert pods.latest(first.key) is None
+        assert pods.latest(first.key) is None, "the last write of the chain decides"
     assert pods.objects == {}
     assert pods.keys == []
     assert [event.type for event in pods.ring.since(0)] == ["ADDED", "DELETED"] * 2
+
+
+async def test_what_was_queued_behind_a_failed_write_is_never_committed(
+    state: State, storage: FaultyStorage
+) -> None:
+    storage.gate = threading.Semaphore(0)
+    first = _object(state, "a")
+    storage.fails[first.revision] = StorageFull("no space")
+    waiting = [state.stage(first)]
+    assert storage.entered.acquire(timeout=10)
+    waiting.append(state.stage(_object(state, "a", first)))
+    storage.gate.release(2)
+    # The loop has not heard of the failure yet; the writer must hold back by itself.
+    assert not storage.entered.acquire(timeout=0.3), "a commit of what builds on a failed write"
+    for done in waiting:
+        with pytest.raises(StorageFull):
+            await done
+    assert storage.batches == []
+    again = _object(state, "a")
+    await state.write(again)
+    assert storage.batches == [[again.revision]]
 
 
 async def test_many_writers_share_transactions(state: State, storage: FaultyStorage) -> None:
