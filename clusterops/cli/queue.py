@@ -96,8 +96,7 @@ async def fetch(
     Rows come without objects; with several namespaces their metadata must come along, since only
     there the namespace is said.
     """
-    import msgspec
-
+    from clusterops.cli import table_pages
     from clusterops.kube.errors import Gone
     from clusterops.kube.transport import resource_path
 
@@ -114,15 +113,12 @@ async def fetch(
             # The snapshot behind the pages is too old by now: begin again, in one page.
             query, rows = {"includeObject": query["includeObject"]}, []
             continue
-        page = msgspec.json.decode(body)
-        columns = columns or page.get("columnDefinitions") or []
-        for row in page.get("rows") or ():
-            cells = row["cells"]
-            rows.append(cells if namespace else [row["object"]["metadata"]["namespace"], *cells])
-        token = (page.get("metadata") or {}).get("continue")
-        if not token:
+        page = table_pages.decode(body)
+        columns = columns or page.columns
+        rows += page.rows if namespace else page.rows_with_namespace()
+        if not page.continue_token:
             break
-        query["continue"] = token
+        query["continue"] = page.continue_token
     return ([] if namespace else [{"name": "Namespace"}]) + columns, rows
 
 

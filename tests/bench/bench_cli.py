@@ -1,123 +1,91 @@
-"""How fast the command line answers, beside the least that a typer program can take.
+"""The command line: help and completion against importing typer, and the queue with 10,000 jobs.
 
-Prints, of several runs each, the median wall time of `clusterops --help`, of completion, and of
-`python -c "import typer"` in the same interpreter, and the ratio to it; then `clusterops queue` with
-10,000 jobs on the embedded server.
+Run: python tests/bench/bench_cli.py [JOBS]. Times are the best of several fresh processes.
 """
 
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.local_run import LocalRun
+from support.cli_cluster import JOBS, example, install_queues, now
+from support.embedded import EmbeddedServer
 
-RUNS = 11
-JOBS = 10_000
-WRITERS = 8
+ROUNDS = 7
+CLI = [sys.executable, "-m", "clusterops.cli"]
 
 
-def median_seconds(argv: list[str], environment: dict[str, str] | None = None) -> float:
-    """Median wall time of a command over RUNS runs, after one warm-up."""
-    times = []
-    for _ in range(RUNS + 1):
-        started = time.perf_counter()
+def best_of(argv: list[str], environment: dict[str, str] | None = None) -> float:
+    """Seconds of the fastest of several runs of a process."""
+    seconds = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
         subprocess.run(
-            argv, check=False, capture_output=True, env={**os.environ, **(environment or {})}
+            argv, capture_output=True, env={**os.environ, **(environment or {})}, check=False
         )
-        times.append(time.perf_counter() - started)
-    return statistics.median(times[1:])
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
-def training_job(number: int) -> dict[str, object]:
-    container = {
-        "name": "trainer",
-        "image": "none",
-        "command": ["true"],
-        "volumeMounts": [{"name": "v", "mountPath": "/c"}],
+def start_up() -> None:
+    """Help and completion as ratios of importing typer, in the same run."""
+    baseline = best_of([sys.executable, "-c", "import typer"])
+    print(f"python -c 'import typer'      {baseline * 1000:7.0f} ms")
+    completion = {
+        "_CLUSTEROPS_COMPLETE": "complete_bash",
+        "COMP_WORDS": "clusterops submit --d",
+        "COMP_CWORD": "2",
     }
-    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
-    return {
-        "apiVersion": "clusterops.io/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": f"job-{number:05d}", "namespace": "default"},
-        "spec": {
-            "queueName": "nowhere",
-            "suspend": True,
-            "template": {"spec": {"containers": [container], "volumes": [volume]}},
-            "checkpoint": {"directory": f"/c/{number}"},
-        },
-    }
+    for name, argv, environment in (
+        ("clusterops --help", [*CLI, "--help"], {}),
+        ("clusterops submit --help", [*CLI, "submit", "--help"], {}),
+        ("completion of an option", CLI, completion),
+    ):
+        seconds = best_of(argv, environment)
+        print(f"{name:<30}{seconds * 1000:7.0f} ms   ratio {seconds / baseline:.2f} (limit 1.5)")
 
 
-def create_jobs(run: LocalRun) -> None:
-    """Creates the jobs through the API, a few clients side by side."""
-    import asyncio
+def queue(jobs: int) -> None:
+    """`clusterops queue` on an embedded server that holds so many jobs."""
+    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(Path(folder)) as server:
+        install_queues(server)
+        body = example("counter")
 
-    from clusterops.api import names
-    from clusterops.kube import connect
-
-    async def create_all() -> None:
-        connection = connect.load(run.kubeconfig)
-        client = connection.client()
-        numbers = iter(range(JOBS))
-
-        async def writer() -> None:
+        def fill(numbers: range) -> None:
+            connection = server.connect()
             for number in numbers:
-                await client.create(names.TRAINING_JOBS, training_job(number))
+                job = {**body, "metadata": {"name": f"job-{number}", "namespace": "research"}}
+                answer = server.request("POST", JOBS, job, connection=connection)
+                assert answer.status == 201, answer.content
+            connection.close()
 
-        await asyncio.gather(*(writer() for _ in range(WRITERS)))
-        await client.close()
-
-    asyncio.run(create_all())
-
-
-def main() -> None:
-    clusterops = [sys.executable, "-m", "clusterops.cli"]
-    base = median_seconds([sys.executable, "-c", "import typer"])
-    shown = median_seconds([*clusterops, "--help"])
-    completing = median_seconds(
-        clusterops,
-        {"_CLUSTEROPS_COMPLETE": "complete_bash", "COMP_WORDS": "clusterops qu", "COMP_CWORD": "1"},
-    )
-    print(f"import typer     {base * 1e3:7.1f} ms")
-    print(f"--help           {shown * 1e3:7.1f} ms  {shown / base:5.2f} times (at most 1.5)")
-    print(
-        f"completion       {completing * 1e3:7.1f} ms  {completing / base:5.2f} times (at most 1.5)"
-    )
-
-    with tempfile.TemporaryDirectory(prefix="clusterops-bench-") as folder:
-        run = LocalRun(Path(folder) / "state", nodes=1, gpus=0)
-        run.start()
-        try:
-            create_jobs(run)
-            environment = {"CLUSTEROPS_HOME": str(run.folder)}
-            listing = [*clusterops, "queue", "-A", f"--kubeconfig={run.kubeconfig}"]
-            lines = subprocess.run(
-                listing,
-                capture_output=True,
-                text=True,
-                check=True,
-                env={**os.environ, **environment},
-            ).stdout.count("\n")
-            seconds = median_seconds(listing, environment)
-            kubectl = median_seconds(
-                ["kubectl", f"--kubeconfig={run.kubeconfig}", "get", "trainingjobs", "-A"],
-                {"KUBECACHEDIR": f"{folder}/cache"},
-            )
+        start = time.perf_counter()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(fill, (range(first, jobs, 8) for first in range(8))))
+        print(f"created {jobs} jobs in {time.perf_counter() - start:.1f} s ({now()})")
+        environment = {"KUBECONFIG": str(server.kubeconfig), "XDG_STATE_HOME": folder}
+        listed = subprocess.run(
+            [*CLI, "queue", "-n", "research"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
+            check=True,
+        )
+        assert len(listed.stdout.splitlines()) == jobs + 1
+        version = best_of([*CLI, "version"], environment)
+        for words in (["-n", "research"], ["-A"], ["-n", "research", "--limit", "20"]):
+            seconds = best_of([*CLI, "queue", *words], environment)
             print(
-                f"queue, {lines:,} lines {seconds * 1e3:7.0f} ms (below 1,000); kubectl get {kubectl * 1e3:.0f} ms"
+                f"queue {' '.join(words):<24}{seconds * 1000:7.0f} ms   "
+                f"ratio to `version` {seconds / version:.2f} (limit 1000 ms)"
             )
-            print(json.dumps({"helpRatio": shown / base, "queueSeconds": seconds}))
-        finally:
-            run.kill()
 
 
 if __name__ == "__main__":
-    main()
+    start_up()
+    queue(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)
