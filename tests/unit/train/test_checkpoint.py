@@ -227,6 +227,26 @@ def test_a_writer_that_sees_a_higher_epoch_commits_nothing(moment: str) -> None:
     assert newest(disk) == content_of(10)
 
 
+def test_a_claim_fences_before_anything_is_swept() -> None:
+    disk = new_disk()
+    old = opened(disk)
+    old.stage(20)
+    files = old.write(20, 0, encode(content_of(20)))
+    fencing.claim(disk, ROOT, JOB)
+    with pytest.raises(StaleAttempt, match="epoch 2, this one is 1"):
+        old.commit(20, files, world_size=1, resume={})
+    assert newest(disk) is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_claim_outlives_a_power_cut(seed: int) -> None:
+    disk = new_disk()
+    epoch = fencing.claim(disk, ROOT, JOB)
+    survivor = disk.after_power_cut(seed)
+    assert fencing.highest_epoch(survivor, ROOT) == epoch
+    assert fencing.claims(survivor, ROOT)[0].identity == JOB
+
+
 def test_a_stale_writer_whose_staging_was_swept_learns_why() -> None:
     disk = new_disk()
     old = opened(disk)
