@@ -8,6 +8,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
+from math import isfinite
 from typing import NamedTuple
 
 import msgspec
@@ -76,6 +77,19 @@ class Score(msgspec.Struct, frozen=True, array_like=True):
 
     reward: float
     parts: dict[str, float] = {}
+
+    def fault(self) -> str:
+        """What is wrong with the numbers, empty when all are finite."""
+        if not _finite(self.reward):
+            return f"the reward is {self.reward!r}, not a finite number"
+        for name, value in self.parts.items():
+            if not _finite(value):
+                return f"part {name!r} of the reward is {value!r}, not a finite number"
+        return ""
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool) and isfinite(value)
 
 
 class Shape(msgspec.Struct, frozen=True):

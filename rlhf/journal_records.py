@@ -36,7 +36,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):
     """Base of all records."""
 
 
-class Started(Record, tag="start"):
+class Started(Record, frozen=True, tag="start"):
     """The first record. `began` is the time of day in ISO 8601, handed in."""
 
     shape: Shape
@@ -44,7 +44,7 @@ class Started(Record, tag="start"):
     format: int = FORMAT
 
 
-class Resumed(Record, tag="resume"):
+class Resumed(Record, frozen=True, tag="resume"):
     """A new life after a restart: batches from `trained` on are delivered again."""
 
     trained: int
@@ -53,7 +53,7 @@ class Resumed(Record, tag="resume"):
     began: str = ""
 
 
-class Base(Record, tag="base"):
+class Base(Record, frozen=True, tag="base"):
     """In place of everything about the batches below `trained`, which compaction removed."""
 
     trained: int
@@ -61,7 +61,7 @@ class Base(Record, tag="base"):
     life: int = 0
 
 
-class Submitted(Record, tag="sub"):
+class Submitted(Record, frozen=True, tag="sub"):
     """A response is there. `payload` is opaque to the queue: what training will need of it."""
 
     seq: int
@@ -73,7 +73,7 @@ class Submitted(Record, tag="sub"):
     payload: bytes = b""
 
 
-class Answered(Record, tag="ans"):
+class Answered(Record, frozen=True, tag="ans"):
     """The reward of a sample, by the attempt that won. `grader` and `worker` say who gave it."""
 
     seq: int
@@ -87,7 +87,7 @@ class Answered(Record, tag="ans"):
     hedged: bool = False
 
 
-class Missed(Record, tag="miss"):
+class Missed(Record, frozen=True, tag="miss"):
     """An attempt without a reward, or a slot without a response (`attempt` 0)."""
 
     seq: int
@@ -101,7 +101,7 @@ class Missed(Record, tag="miss"):
     detail: str = ""
 
 
-class Redrawn(Record, tag="redraw"):
+class Redrawn(Record, frozen=True, tag="redraw"):
     """A group begins anew as draw `draw`, in its own slots."""
 
     group_id: int
@@ -110,7 +110,7 @@ class Redrawn(Record, tag="redraw"):
     at: float
 
 
-class IgnoredAnswer(Record, tag="ignore"):
+class IgnoredAnswer(Record, frozen=True, tag="ignore"):
     """Something that came and was not applied. `what` is "answer" or "response"."""
 
     seq: int
@@ -123,7 +123,7 @@ class IgnoredAnswer(Record, tag="ignore"):
     detail: str = ""
 
 
-class Delivered(Record, tag="take"):
+class Delivered(Record, frozen=True, tag="take"):
     """A batch was handed to the trainer. `order_digest` covers it and everything before."""
 
     batch: int
@@ -133,21 +133,21 @@ class Delivered(Record, tag="take"):
     at: float
 
 
-class Trained(Record, tag="train"):
+class Trained(Record, frozen=True, tag="train"):
     """The trainer has made its update with a batch."""
 
     batch: int
     at: float
 
 
-class Ended(Record, tag="end"):
+class Ended(Record, frozen=True, tag="end"):
     """No slot at or beyond `total` will be dispatched."""
 
     total: int
     at: float
 
 
-class Failed(Record, tag="fail"):
+class Failed(Record, frozen=True, tag="fail"):
     """The run failed. `seq` is -1 when no single slot is to blame."""
 
     seq: int
@@ -156,7 +156,7 @@ class Failed(Record, tag="fail"):
     at: float
 
 
-class Stalled(Record, tag="stall"):
+class Stalled(Record, frozen=True, tag="stall"):
     """Nothing moved for a while. `waits` are sentences, `stack` where the holder was found."""
 
     since: float
@@ -165,7 +165,7 @@ class Stalled(Record, tag="stall"):
     stack: str = ""
 
 
-class Durable(Record, tag="sync"):
+class Durable(Record, frozen=True, tag="sync"):
     """Everything before record `upto` was on the disk when this was written."""
 
     upto: int

@@ -32,6 +32,8 @@ class Then(StrEnum):
     """The same sample is asked again."""
     REDRAW = "Redraw"
     """The slot, with its whole group, is filled by another prompt and response."""
+    AWAIT = "Await"
+    """Another attempt for the same sample is still under way."""
     FAIL = "Fail"
     """The run stops and names the slot."""
 
@@ -52,8 +54,8 @@ class Rule(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.retries < 0:
             raise ValueError(f"retries is {self.retries}; it must be 0 or more")
-        if self.then is Then.RETRY:
-            raise ValueError("after the retries comes Redraw or Fail, not another Retry")
+        if self.then not in (Then.REDRAW, Then.FAIL):
+            raise ValueError(f"after the retries comes Redraw or Fail, not {self.then}")
 
 
 class MissingPolicy(msgspec.Struct, frozen=True):

@@ -76,6 +76,8 @@ class Stage(StrEnum):
 
     POLICY = "policy"
     """Waits for its policy version."""
+    DISPATCH = "dispatch"
+    """Nobody has taken the slot."""
     ROLLOUT = "rollout"
     CLAIM = "claim"
     """Has a response, and no grader has taken it."""
