@@ -187,3 +187,42 @@ async def test_a_foreign_pod_of_the_same_name_is_named(world: World) -> None:
     await world.run(5)
     assert status(world, "job").attempts[0].cause is Cause.START_FAILED
     assert "does not belong" in status(world, "job").attempts[0].message
+
+
+async def test_pods_that_are_only_not_seen_yet_are_not_taken_for_deleted(world: World) -> None:
+    world.submit("job", total=200)
+    await world.run(8)
+    for key in world.stores.pods.keys():  # noqa: SIM118 - a store is no mapping
+        world.stores.pods.remove(key)
+    await world.controller.reconcile((NAMESPACE, "job"))
+    assert status(world, "job").open_attempt.cause is None
+
+
+async def test_an_outdated_view_of_job_and_workload_starts_no_pods(world: World) -> None:
+    admitted: dict[str, Any] = {}
+
+    def keep(plural: str, before: Any, after: Any) -> None:
+        if (
+            plural == "trainingjobs"
+            and after
+            and after.get("status", {}).get("phase") == "Admitted"
+        ):
+            admitted.setdefault("job", after)
+        if plural == "workloads" and after and "admission" in after.get("status", {}):
+            admitted.setdefault("workload", after)
+
+    world.server.on_change.append(keep)
+    world.submit("job", total=200)
+    await world.run(8)
+    world.edit("job", suspend=True)
+    await world.run(20)
+    assert status(world, "job").phase is Phase.SUSPENDED
+    pods = len(world.server.log["pods"])
+    for plural, kind in (("trainingjobs", "job"), ("workloads", "workload")):
+        raw = admitted[kind]
+        world._see(plural, (NAMESPACE, raw["metadata"]["name"]), raw)
+    for key in world.stores.pods.keys():  # noqa: SIM118
+        world.stores.pods.remove(key)
+    await world.controller.reconcile((NAMESPACE, "job"))
+    assert len(world.server.log["pods"]) == pods
+    assert status(world, "job").attempt == 1
