@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +16,11 @@ from clusterops.local.errors import NotRunning, StartFailed
 from clusterops.local.parts import NodeShape
 from clusterops.local.state_folder import StateFolder, default_path
 from clusterops.local.up import local_mode
+from clusterops.local.waiting import wait_until
 
 DETACHED_START_SECONDS = 60.0
 # The node drain, then each part in turn.
 DOWN_SECONDS = 120.0
-POLL_SECONDS = 0.05
 
 StateDir = Annotated[
     Path | None,
@@ -114,11 +113,11 @@ def _detach(folder: StateFolder, nodes: int, gpus: int | None, grace: float) -> 
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
-    deadline = time.monotonic() + DETACHED_START_SECONDS
-    while not folder.ready_mark.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise StartFailed(log.read_text(errors="replace").strip(), f"the whole log is {log}")
-        time.sleep(POLL_SECONDS)
+    wait_until(
+        lambda: folder.ready_mark.exists() or process.poll() is not None, DETACHED_START_SECONDS
+    )
+    if not folder.ready_mark.exists():
+        raise StartFailed(log.read_text(errors="replace").strip(), f"the whole log is {log}")
     typer.echo(
         f"local mode runs in the background, process {process.pid}; stop it with: clusterops down"
     )
@@ -139,14 +138,11 @@ def down(
     # The second signal cuts the drain short.
     for _ in range(2 if now else 1):
         os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + DOWN_SECONDS
-    while folder.is_locked():
-        if time.monotonic() > deadline:
-            raise StartFailed(
-                f"process {pid} did not stop within {DOWN_SECONDS:.0f} s",
-                f"look at {folder.logs}, and end it with: kill -9 {pid}",
-            )
-        time.sleep(POLL_SECONDS)
+    if not wait_until(lambda: not folder.is_locked(), DOWN_SECONDS):
+        raise StartFailed(
+            f"process {pid} did not stop within {DOWN_SECONDS:.0f} s",
+            f"look at {folder.logs}, and end it with: kill -9 {pid}",
+        )
     typer.echo("local mode is down")
 
 

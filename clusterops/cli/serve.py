@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from clusterops.cli.errors import CommandError
+
 PR_SET_PDEATHSIG = 1
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -39,8 +41,17 @@ def die_with_parent(parent: int | None) -> None:
         raise SystemExit("the process that started this one is gone")
 
 
-def run(serve: Callable[[asyncio.Event], Awaitable[None]], parent: int | None) -> None:
-    """Runs a part until SIGTERM or SIGINT, with its log on standard error."""
+def run(
+    serve: Callable[[asyncio.Event], Awaitable[None]],
+    parent: int | None,
+    *,
+    refusals: tuple[type[Exception], ...],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
+    """Runs a part until SIGTERM or SIGINT, with its log on standard error.
+
+    `refusals` are the errors in which the part says in words why it cannot run.
+    """
     die_with_parent(parent)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
 
@@ -51,7 +62,11 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]], parent: int | None) -
             loop.add_signal_handler(number, stop.set)
         await serve(stop)
 
-    asyncio.run(until_told())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        try:
+            runner.run(until_told())
+        except refusals as refusal:
+            raise CommandError(str(refusal)) from refusal
 
 
 def apiserver(
@@ -64,9 +79,13 @@ def apiserver(
     die_with: DieWith = None,
 ) -> None:
     """Serve the embedded Kubernetes API on loopback (local mode starts it)."""
+    import uvloop
+
     from clusterops.api import crd
+    from clusterops.apiserver.access import AccessError
+    from clusterops.apiserver.database_file import StorageError
     from clusterops.apiserver.kinds import builtin_kinds
-    from clusterops.apiserver.serve import ServerConfig, serve
+    from clusterops.apiserver.serve import PortTaken, ServerConfig, serve
 
     config = ServerConfig(
         database=database,
@@ -78,7 +97,12 @@ def apiserver(
         kinds=builtin_kinds(),
         crds=crd.embedded_crds(),
     )
-    run(lambda stop: serve(config, stop, asyncio.Event()), die_with)
+    run(
+        lambda stop: serve(config, stop, asyncio.Event()),
+        die_with,
+        refusals=(StorageError, AccessError, PortTaken),
+        loop_factory=uvloop.new_event_loop,
+    )
 
 
 def queueing(
@@ -88,7 +112,7 @@ def queueing(
     """Admit, preempt and bind on one machine, in Kueue's place (local mode starts it)."""
     from clusterops.queueing.run import serve
 
-    run(lambda stop: serve(kubeconfig, stop), die_with)
+    run(lambda stop: serve(kubeconfig, stop), die_with, refusals=())
 
 
 def operator(
@@ -113,6 +137,7 @@ def operator(
 ) -> None:
     """Run the operator: it makes TrainingJobs happen."""
     from clusterops.operator.run import OperatorConfig, serve
+    from clusterops.operator.serving import CannotServe
 
     config = OperatorConfig(
         kubeconfig=kubeconfig,
@@ -127,7 +152,7 @@ def operator(
         identity=identity or f"{socket.gethostname()}-{os.getpid()}",
         lease_namespace=lease_namespace,
     )
-    run(lambda stop: serve(config, stop), die_with)
+    run(lambda stop: serve(config, stop), die_with, refusals=(CannotServe, ValueError))
 
 
 def agent(
@@ -152,8 +177,9 @@ def agent(
     die_with: DieWith = None,
 ) -> None:
     """Run pods of one node as processes on this machine."""
-    from clusterops.nodeagent.config import NodeAgentConfig
+    from clusterops.nodeagent.config import ConfigurationError, NodeAgentConfig
     from clusterops.nodeagent.run import serve
+    from clusterops.nodeagent.state_lock import StateInUse
 
     config = NodeAgentConfig(
         kubeconfig=kubeconfig,
@@ -167,4 +193,4 @@ def agent(
         host_path_roots=tuple(host_path_root or ()),
         allow_root=allow_root,
     )
-    run(lambda stop: serve(config, stop), die_with)
+    run(lambda stop: serve(config, stop), die_with, refusals=(ConfigurationError, StateInUse))

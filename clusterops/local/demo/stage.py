@@ -51,7 +51,8 @@ class Stage:
 
     async def apply(self, path: Path) -> None:
         """Applies a manifest or a kustomization folder, as a person would: with kubectl where it is
-        installed, else with our own commands."""
+        installed, else with our own commands.
+        """
         kubectl = shutil.which("kubectl")
         kubeconfig = f"--kubeconfig={self.mode.folder.kubeconfig}"
         shown = path.relative_to(self.manifests.parent)
