@@ -5,7 +5,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,8 +103,9 @@ def _named(
             yield from _named(child, prefix)
 
 
+@cache
 def python_sources() -> list[Source]:
-    """Every Python file of the packages and the tests."""
+    """Every Python file of the packages and the tests, parsed once for all rules."""
     return [
         Source(path, (ROOT / path).read_text(encoding="utf-8"))
         for path in repository_files()
@@ -112,6 +113,7 @@ def python_sources() -> list[Source]:
     ]
 
 
+@cache
 def repository_files() -> list[str]:
     """Every text file of the repository, relative, without build products and hidden caches."""
     found = []
