@@ -54,9 +54,10 @@ def policy_loss(
         tokens = torch.where(advantages < 0, torch.minimum(tokens, -dual_clip * advantages), tokens)
     if weights is not None:
         tokens = tokens * weights
+    tokens = kept(tokens, mask)
     with torch.no_grad():
         return PolicyLoss(
-            tokens=kept(tokens, mask),
+            tokens=tokens,
             clipped=masked_sum((clipped > plain).to(ratio.dtype), mask),
             approximate_kl=masked_sum(ratio - 1 - log_ratio, mask),
             ratio=masked_sum(ratio, mask),
@@ -85,7 +86,7 @@ def value_loss(
 def kl_loss(logprobs: Tensor, reference: Tensor, mask: Tensor, estimator: Estimator) -> Tensor:
     """[rows, width] the estimate as a loss, as GRPO has it.
 
-    Its gradient is not that of the KL divergence: for k1 it is zero on average, for k3 it is that of
-    the reversed divergence near the reference, for k2 it is the KL's own.
+    Its gradient need not be that of KL(policy, reference): for k1 it is zero on average, for k2 it is
+    that gradient, for k3 it is that of KL(reference, policy).
     """
     return kept(divergence(logprobs, reference, estimator), mask)

@@ -1,0 +1,1 @@
+"""Language models with a value head, and how they are asked."""
