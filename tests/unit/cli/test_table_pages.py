@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from clusterops.cli import table_pages
 from clusterops.kube.errors import Unreachable
 
