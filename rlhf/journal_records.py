@@ -59,6 +59,8 @@ class Base(Record, frozen=True, tag="base"):
     trained: int
     order_digest: str
     life: int = 0
+    dropped: dict[str, int] = {}
+    """How often each thing but the usual happened among what was removed."""
 
 
 class Submitted(Record, frozen=True, tag="sub"):

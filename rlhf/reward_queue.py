@@ -302,6 +302,8 @@ class RewardQueue:
             size = self.shape.group_size
             raise StreamError(f"the stream cannot end at {total}: that cuts a group of {size}")
         if self.stream.total != total:
+            if self.stream.total is not None and not self.stream.expected(self.stream.delivered):
+                raise StreamError(f"the stream is over: it ended at {self.stream.total}")
             self.stream.end(total)
             self._log.records.append(Ended(total, now))
 
