@@ -243,6 +243,25 @@ def test_a_write_in_flight_when_the_lease_runs_out_is_cut_off():
     run(scenario())
 
 
+def test_a_renewal_counts_from_when_it_was_sent_not_from_when_its_answer_came():
+    async def scenario():
+        cluster = FakeCluster()
+        a = Candidate(cluster, "a")
+        slow = 4.0
+
+        async def late(method, path):
+            if "leases" in path and method != "GET":
+                await asyncio.sleep(slow)
+
+        a.transport.after = late
+        a.start()
+        await until(lambda: a.election.is_leader)
+        assert a.election.write_seconds_left() <= 10 - slow
+        await a.stop()
+
+    run(scenario())
+
+
 def test_another_in_the_lease_ends_leading_at_once():
     async def scenario():
         cluster = FakeCluster()

@@ -230,6 +230,33 @@ async def test_a_rotated_token_is_read_again_when_the_old_one_is_refused(make, s
             assert (await anext(events)).key == ("ns", "a")
 
 
+async def test_a_refused_credential_is_renewed_and_even_a_create_is_sent_again(make, server):
+    class Renewing:
+        def __init__(self, *tokens):
+            self.tokens = list(tokens)
+
+        async def current(self):
+            return Credential(f"Bearer {self.tokens[0]}")
+
+        async def rejected(self, credential):
+            assert credential == await self.current()
+            if len(self.tokens) > 1:
+                self.tokens.pop(0)
+                return True
+            return False
+
+    server.tokens = {"new"}
+    async with make(Access(server.url), credentials=Renewing("old", "new")) as transport:
+        await Client(transport).create(WIDGETS, {"metadata": {"namespace": "ns", "name": "a"}})
+    async with make(Access(server.url), credentials=Renewing("old", "new")) as transport:
+        async with Client(transport).watch(WIDGETS, resource_version="100") as events:
+            assert (await anext(events)).key == ("ns", "a")
+    async with make(Access(server.url), credentials=Renewing("old")) as transport:
+        with pytest.raises(Unauthorized):
+            await transport.request("GET", PATH)
+    assert len(server.seen) == 5
+
+
 async def test_tls_trusts_the_clusters_authority_only(make, authority):
     server = FakeHttpServer(FakeCluster(), authority.server_context())
     async with server, make(Access(server.url, ca_pem=authority.pem)) as transport:
