@@ -9,7 +9,7 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -19,7 +19,8 @@ from clusterops.core import workload as workloads
 from clusterops.core.observed import Observed, TrainingJob
 from clusterops.core.transitions import Told
 from clusterops.kube.client import Client
-from clusterops.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from clusterops.kube.errors import AlreadyExists, Conflict, NotFound
+from clusterops.operator.batch import Batch, Identity, NameTaken, owned, version
 from clusterops.operator.failpoints import WRITE_POINTS, Failpoint, unarmed
 
 T = TypeVar("T")
@@ -28,37 +29,6 @@ Tell = Callable[[TrainingJob, Told], None]
 
 # Creations and deletions of pods that are on their way at once.
 CONCURRENT_POD_WRITES = 16
-
-
-class NameTaken(KubeError):
-    """Something that is not this job's has the name that one of its objects needs."""
-
-
-class Identity(NamedTuple):
-    """What ranks need in order to report: token of (job uid, attempt), and the CA in PEM."""
-
-    token: Callable[[str, int], str]
-    ca_pem: bytes
-
-
-class _Batch:
-    """The versions that one batch of actions has reached; each write moves its own on."""
-
-    def __init__(self, job: TrainingJob, observed: Observed, now: datetime) -> None:
-        self.job = job
-        self.now = now
-        self.job_version = job.metadata.resource_version
-        workload = observed.workload
-        self.workload_name = workloads.workload_name(job)
-        self.workload_version = workload.metadata.resource_version if workload is not None else ""
-
-    @property
-    def namespace(self) -> str:
-        return self.job.metadata.namespace
-
-    @property
-    def name(self) -> str:
-        return self.job.metadata.name
 
 
 class Applier:
@@ -78,7 +48,7 @@ class Applier:
         self._tell = tell
         self._failpoint = failpoint
         self._concurrency = concurrency
-        self._table: dict[type[actions.Action], Callable[[_Batch, Any], Awaitable[None]]] = {
+        self._table: dict[type[actions.Action], Callable[[Batch, Any], Awaitable[None]]] = {
             actions.AddJobFinalizer: self._add_job_finalizer,
             actions.RemoveJobFinalizer: self._remove_job_finalizer,
             actions.WriteStatus: self._write_status,
@@ -107,7 +77,7 @@ class Applier:
 
         Raises KubeError for the first write that failed; later ones are then not begun.
         """
-        batch = _Batch(job, observed, now)
+        batch = Batch(job, observed, now)
         wakes = [action.after_seconds for action in decided if isinstance(action, actions.Wake)]
         writes = [action for action in decided if not isinstance(action, actions.Wake)]
         position = 0
@@ -121,10 +91,10 @@ class Applier:
                 position += 1
         return min(wakes, default=None)
 
-    async def _apply_one(self, batch: _Batch, action: actions.Action) -> None:
+    async def _apply_one(self, batch: Batch, action: actions.Action) -> None:
         await self._table[type(action)](batch, action)
 
-    async def _apply_together(self, batch: _Batch, alike: list[actions.Action]) -> None:
+    async def _apply_together(self, batch: Batch, alike: list[actions.Action]) -> None:
         for start in range(0, len(alike), self._concurrency):
             chunk = alike[start : start + self._concurrency]
             if len(chunk) == 1:
@@ -146,14 +116,12 @@ class Applier:
 
     # The job
 
-    async def _add_job_finalizer(self, batch: _Batch, action: actions.AddJobFinalizer) -> None:
+    async def _add_job_finalizer(self, batch: Batch, action: actions.AddJobFinalizer) -> None:
         del action
         kept = batch.job.metadata.finalizers or ()
         await self._patch_job_finalizers(batch, "add-job-finalizer", [*kept, names.FINALIZER_JOB])
 
-    async def _remove_job_finalizer(
-        self, batch: _Batch, action: actions.RemoveJobFinalizer
-    ) -> None:
+    async def _remove_job_finalizer(self, batch: Batch, action: actions.RemoveJobFinalizer) -> None:
         del action
         kept = [f for f in batch.job.metadata.finalizers or () if f != names.FINALIZER_JOB]
         try:
@@ -161,7 +129,7 @@ class Applier:
         except NotFound:
             return  # somebody else removed it, and the object went
 
-    async def _patch_job_finalizers(self, batch: _Batch, point: str, finalizers: list[str]) -> None:
+    async def _patch_job_finalizers(self, batch: Batch, point: str, finalizers: list[str]) -> None:
         metadata = {"resourceVersion": batch.job_version, "finalizers": finalizers or None}
         written = await self._write(
             point,
@@ -169,9 +137,9 @@ class Applier:
                 names.TRAINING_JOBS, batch.namespace, batch.name, {"metadata": metadata}
             ),
         )
-        batch.job_version = _version(written) or batch.job_version
+        batch.job_version = version(written) or batch.job_version
 
-    async def _write_status(self, batch: _Batch, action: actions.WriteStatus) -> None:
+    async def _write_status(self, batch: Batch, action: actions.WriteStatus) -> None:
         patch = {
             "metadata": {"resourceVersion": batch.job_version},
             "status": msgspec.to_builtins(action.status),
@@ -182,11 +150,11 @@ class Applier:
                 names.TRAINING_JOBS, batch.namespace, batch.name, patch, subresource="status"
             ),
         )
-        batch.job_version = _version(written)
+        batch.job_version = version(written)
         for told in transitions.told(batch.job.status, action.status):
             self._tell(batch.job, told)
 
-    async def _delete_job(self, batch: _Batch, action: actions.DeleteJob) -> None:
+    async def _delete_job(self, batch: Batch, action: actions.DeleteJob) -> None:
         del action
         await self._forgiving(
             "delete-job",
@@ -201,10 +169,10 @@ class Applier:
 
     # The Workload
 
-    async def _create_workload(self, batch: _Batch, action: actions.CreateWorkload) -> None:
-        await self._create_owned(batch, "create-workload", names.WORKLOADS, action.body)
+    async def _create_workload(self, batch: Batch, action: actions.CreateWorkload) -> None:
+        await self._createowned(batch, "create-workload", names.WORKLOADS, action.body)
 
-    async def _update_workload(self, batch: _Batch, action: actions.UpdateWorkload) -> None:
+    async def _update_workload(self, batch: Batch, action: actions.UpdateWorkload) -> None:
         # Under the version that was seen: queue and pod sets may be immutable by now.
         patch = dict(action.patch)
         metadata = dict(patch.get("metadata") or {})
@@ -215,16 +183,16 @@ class Applier:
                 names.WORKLOADS, batch.namespace, batch.workload_name, patch
             ),
         )
-        batch.workload_version = _version(written)
+        batch.workload_version = version(written)
 
-    async def _evict_workload(self, batch: _Batch, action: actions.EvictWorkload) -> None:
+    async def _evict_workload(self, batch: Batch, action: actions.EvictWorkload) -> None:
         await self._workload_status(
             batch,
             "evict-workload",
             lambda raw: workloads.evicted_status(raw, action.reason, action.message, batch.now),
         )
 
-    async def _cancel_eviction(self, batch: _Batch, action: actions.CancelEviction) -> None:
+    async def _cancel_eviction(self, batch: Batch, action: actions.CancelEviction) -> None:
         await self._workload_status(
             batch,
             "cancel-eviction",
@@ -233,13 +201,13 @@ class Applier:
             ),
         )
 
-    async def _set_pods_ready(self, batch: _Batch, action: actions.SetPodsReady) -> None:
+    async def _set_pods_ready(self, batch: Batch, action: actions.SetPodsReady) -> None:
         del action
         await self._workload_status(
             batch, "set-pods-ready", lambda raw: workloads.pods_ready_status(raw, batch.now)
         )
 
-    async def _release_quota(self, batch: _Batch, action: actions.ReleaseQuota) -> None:
+    async def _release_quota(self, batch: Batch, action: actions.ReleaseQuota) -> None:
         await self._workload_status(
             batch,
             "release-quota",
@@ -248,20 +216,20 @@ class Applier:
             ),
         )
 
-    async def _hold_workload(self, batch: _Batch, action: actions.HoldWorkload) -> None:
+    async def _hold_workload(self, batch: Batch, action: actions.HoldWorkload) -> None:
         await self._workload_status(
             batch,
             "hold-workload",
             lambda raw: workloads.held_status(raw, action.message, batch.now),
         )
 
-    async def _wake_workload(self, batch: _Batch, action: actions.WakeWorkload) -> None:
+    async def _wake_workload(self, batch: Batch, action: actions.WakeWorkload) -> None:
         del action
         await self._workload_status(
             batch, "wake-workload", lambda raw: workloads.woken_status(raw, batch.now)
         )
 
-    async def _finish_workload(self, batch: _Batch, action: actions.FinishWorkload) -> None:
+    async def _finish_workload(self, batch: Batch, action: actions.FinishWorkload) -> None:
         await self._workload_status(
             batch,
             "finish-workload",
@@ -269,7 +237,7 @@ class Applier:
         )
 
     async def _remove_workload_finalizer(
-        self, batch: _Batch, action: actions.RemoveWorkloadFinalizer
+        self, batch: Batch, action: actions.RemoveWorkloadFinalizer
     ) -> None:
         del action
         raw = await self._own_workload(batch)
@@ -279,7 +247,7 @@ class Applier:
         if names.FINALIZER_PODS_GONE not in finalizers:
             return
         kept = [f for f in finalizers if f != names.FINALIZER_PODS_GONE]
-        metadata = {"resourceVersion": _version(raw), "finalizers": kept or None}
+        metadata = {"resourceVersion": version(raw), "finalizers": kept or None}
         await self._forgiving(
             "remove-workload-finalizer",
             lambda: self._client.patch(
@@ -287,7 +255,7 @@ class Applier:
             ),
         )
 
-    async def _delete_workload(self, batch: _Batch, action: actions.DeleteWorkload) -> None:
+    async def _delete_workload(self, batch: Batch, action: actions.DeleteWorkload) -> None:
         del action
         raw = await self._own_workload(batch)
         if raw is None:
@@ -304,7 +272,7 @@ class Applier:
         )
 
     async def _workload_status(
-        self, batch: _Batch, point: str, change: Callable[[Json], Json | None]
+        self, batch: Batch, point: str, change: Callable[[Json], Json | None]
     ) -> None:
         """Read, check, replace. `change` returns None when there is nothing to write."""
         raw = await self._own_workload(batch)
@@ -316,17 +284,17 @@ class Applier:
         written = await self._write(
             point, lambda: self._client.replace_status(names.WORKLOADS, {**raw, "status": status})
         )
-        batch.workload_version = _version(written)
+        batch.workload_version = version(written)
 
-    async def _own_workload(self, batch: _Batch) -> Json | None:
+    async def _own_workload(self, batch: Batch) -> Json | None:
         raw = await self._client.find(names.WORKLOADS, batch.namespace, batch.workload_name)
-        if raw is None or not _owned(raw, batch.job.metadata.uid):
+        if raw is None or not owned(raw, batch.job.metadata.uid):
             return None
         return raw
 
     # Secret, Service, pods
 
-    async def _create_secret(self, batch: _Batch, action: actions.CreateSecret) -> None:
+    async def _create_secret(self, batch: Batch, action: actions.CreateSecret) -> None:
         token = self._identity.token(batch.job.metadata.uid, action.attempt)
         content = {pods.TOKEN_KEY: token.encode(), pods.CA_KEY: self._identity.ca_pem}
         body = {
@@ -346,13 +314,13 @@ class Applier:
         except AlreadyExists:
             return  # from before a crash, with the same content; secrets cannot be read to compare
 
-    async def _create_service(self, batch: _Batch, action: actions.CreateService) -> None:
-        await self._create_owned(batch, "create-service", names.SERVICES, action.body)
+    async def _create_service(self, batch: Batch, action: actions.CreateService) -> None:
+        await self._createowned(batch, "create-service", names.SERVICES, action.body)
 
-    async def _create_pod(self, batch: _Batch, action: actions.CreatePod) -> None:
-        await self._create_owned(batch, "create-pod", names.PODS, action.body)
+    async def _create_pod(self, batch: Batch, action: actions.CreatePod) -> None:
+        await self._createowned(batch, "create-pod", names.PODS, action.body)
 
-    async def _delete_pod(self, batch: _Batch, action: actions.DeletePod) -> None:
+    async def _delete_pod(self, batch: Batch, action: actions.DeletePod) -> None:
         await self._forgiving(
             "delete-pod",
             lambda: self._client.delete(
@@ -364,8 +332,8 @@ class Applier:
             ),
         )
 
-    async def _create_owned(
-        self, batch: _Batch, point: str, resource: names.ResourceType, body: Any
+    async def _createowned(
+        self, batch: Batch, point: str, resource: names.ResourceType, body: Any
     ) -> None:
         """Creates an object of the job; one that is there already must be the job's own."""
         try:
@@ -373,7 +341,7 @@ class Applier:
         except AlreadyExists:
             name = body["metadata"]["name"]
             found = await self._client.find(resource, batch.namespace, name)
-            if found is not None and not _owned(found, batch.job.metadata.uid):
+            if found is not None and not owned(found, batch.job.metadata.uid):
                 raise NameTaken(
                     f"{resource.kind} {batch.namespace}/{name} exists and does not belong to "
                     f"TrainingJob {batch.name}; delete it, or submit the job under another name"
@@ -396,12 +364,3 @@ def _run_of_pod_writes(writes: list[actions.Action], position: int) -> list[acti
     while end < len(writes) and type(writes[end]) is kind:
         end += 1
     return writes[position:end]
-
-
-def _owned(raw: Json, uid: str) -> bool:
-    owners = raw["metadata"].get("ownerReferences") or []
-    return any(owner.get("uid") == uid for owner in owners)
-
-
-def _version(raw: Json) -> str:
-    return str((raw.get("metadata") or {}).get("resourceVersion") or "")

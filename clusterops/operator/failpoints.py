@@ -1,6 +1,6 @@
 """Every write of the operator by name, and a way for tests to stop it before or after any of them.
 
-`CLUSTEROPS_OPERATOR_FAILPOINT=before:release-quota:2` kills the process (SIGKILL, as by a power
+`OPERATOR_FAILPOINT=before:release-quota:2` kills the process (SIGKILL, as by a power
 cut) just before it sends the second such write; `after:` once the server has answered. Without the
 variable a point costs one comparison.
 """
@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Callable
 
-ENVIRONMENT = "CLUSTEROPS_OPERATOR_FAILPOINT"
+ENVIRONMENT = "OPERATOR_FAILPOINT"
 
 WRITE_POINTS = (
     "add-job-finalizer",

@@ -28,7 +28,8 @@ from clusterops.kube.reflector import Reflector
 from clusterops.kube.store import Key
 from clusterops.kube.workqueue import QueueState, WorkQueue
 from clusterops.operator import failpoints, tokens
-from clusterops.operator.actions import Applier, Identity
+from clusterops.operator.actions import Applier
+from clusterops.operator.batch import Identity
 from clusterops.operator.clock import SteadyClock
 from clusterops.operator.endpoint import Endpoint
 from clusterops.operator.heartbeats import HeartbeatTable

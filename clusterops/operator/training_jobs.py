@@ -12,7 +12,8 @@ from clusterops.core.settings import Settings
 from clusterops.kube.client import Client
 from clusterops.kube.errors import BadRequest, Forbidden, Invalid
 from clusterops.kube.store import Key
-from clusterops.operator.actions import Applier, NameTaken
+from clusterops.operator.actions import Applier
+from clusterops.operator.batch import NameTaken
 from clusterops.operator.clock import SteadyClock
 from clusterops.operator.observation import Observation, preemptor_uid
 

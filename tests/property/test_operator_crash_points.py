@@ -76,9 +76,18 @@ async def test_this_life_passes_every_write_point() -> None:
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("point", [p for p in WRITE_POINTS if p not in ELSEWHERE])
 async def test_killed_at(side: str, point: str) -> None:
-    for seed, occurrence in ((1, 1), (2, 2)):
-        world = World(seed)
-        world.crash_at = (f"{side}:{point}", occurrence)
-        await _life(world)
-        assert world.crashes == 1 or occurrence == 2
-        _check(world)
+    world = World(1)
+    world.crash_at = (f"{side}:{point}", 1)
+    await _life(world)
+    assert world.crashes == 1
+    _check(world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("point", [p for p in WRITE_POINTS if p not in ELSEWHERE])
+async def test_killed_at_the_second_time(side: str, point: str) -> None:
+    world = World(2)
+    world.crash_at = (f"{side}:{point}", 2)
+    await _life(world)
+    _check(world)

@@ -5,21 +5,21 @@ Everything random comes from one seed. The operator may be killed before or afte
 its view of each kind lags behind by its own amount. `Laws` are checked at every single write.
 """
 
-import json
 import random
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from support.operator_laws import Laws, gpus_of, has_admission, holds_quota, is_pending, is_true
 from support.operator_server import FakeClient, FakeServer
+from support.operator_trainers import Trainer, TrainingProcesses
 
 from clusterops.api import names
-from clusterops.api.heartbeat import Answer, Durable, Heartbeat, SaveRequest
 from clusterops.core import observed as views
 from clusterops.core.settings import Settings
 from clusterops.kube.errors import Conflict, KubeError
 from clusterops.operator import tokens
-from clusterops.operator.actions import Applier, Identity
+from clusterops.operator.actions import Applier
+from clusterops.operator.batch import Identity
 from clusterops.operator.endpoint import Endpoint
 from clusterops.operator.heartbeats import HeartbeatTable
 from clusterops.operator.metrics import Metrics
@@ -59,84 +59,7 @@ class WorldClock:
         return self.seconds
 
 
-@dataclass
-class Trainer:
-    """The processes of one attempt of one job, as `clusterops.train` has them behave."""
-
-    job: str
-    uid: str
-    attempt: int
-    ranks: int
-    total: int
-    save_seconds: float
-    obeys: bool
-    step: int = 0
-    durable: int = 0
-    asked: SaveRequest | None = None
-    saving_until: float | None = None
-    saved_for_notice: bool = False
-    acknowledged_in: int | None = None  # the operator's life that took the report of that save
-    stale: bool = False
-    finished: bool = False
-    left: set[int] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)
-
-
-class Laws:
-    """What must hold at every instant, whatever fails."""
-
-    def __init__(self, server: FakeServer) -> None:
-        self._server = server
-        self.releases: dict[str, int] = {}
-        self.evictions: dict[str, int] = {}
-        self.overbooked_by_others = False
-        server.on_change.append(self._check)
-
-    def alive(self, job: str) -> list[Json]:
-        return [
-            pod
-            for pod in self._server.peek("pods")
-            if pod["metadata"]["labels"][names.LABEL_JOB] == job
-            and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
-        ]
-
-    def _check(self, plural: str, before: Json | None, after: Json | None) -> None:
-        if plural == "pods" and after is not None:
-            self._pod_written(before, after)
-        if plural == "workloads" and before is not None:
-            self._workload_written(before, after)
-
-    def _pod_written(self, before: Json | None, after: Json) -> None:
-        job = after["metadata"]["labels"][names.LABEL_JOB]
-        attempts = {pod["metadata"]["labels"][names.LABEL_ATTEMPT] for pod in self.alive(job)}
-        assert len(attempts) <= 1, f"{job} has pods of attempts {attempts} alive"
-        if before is None:
-            owner = after["metadata"]["ownerReferences"][0]["uid"]
-            held = [w for w in self._server.all("workloads") if _owner(w) == owner and _holds(w)]
-            assert held, f"a pod of {job} was created without quota"
-
-    def _workload_written(self, before: Json, after: Json | None) -> None:
-        job = before["metadata"]["labels"][names.LABEL_JOB]
-        was_evicted = _true(before, "Evicted")
-        if after is not None and _true(after, "Evicted") and not was_evicted and _holds(after):
-            self.evictions[job] = self.evictions.get(job, 0) + 1
-        frees = _holds(before) and (after is None or not _holds(after))
-        if not frees:
-            return
-        if after is not None and after["spec"].get("active") is False:
-            self.overbooked_by_others = True
-            return
-        assert not self.alive(job), f"quota of {job} was freed while its pods were alive"
-        if after is None or _true(after, "Finished"):
-            return
-        assert was_evicted, f"{job} was released without having been evicted"
-        self.releases[job] = self.releases.get(job, 0) + 1
-        conditions = {c["type"]: c for c in after["status"]["conditions"]}
-        assert conditions["Admitted"]["status"] == "False"
-        assert conditions["PodsReady"]["status"] == "False"
-
-
-class World:
+class World(TrainingProcesses):
     """Everything, driven by `step`."""
 
     def __init__(self, seed: int, *, crash_rate: float = 0.0, failure_rate: float = 0.0) -> None:
@@ -374,12 +297,12 @@ class World:
 
     def _queue(self) -> None:
         for workload in self.server.peek("workloads"):
-            if workload["spec"].get("active") is False and _holds_admission(workload):
+            if workload["spec"].get("active") is False and has_admission(workload):
                 self._condition(workload, ("Evicted", True, "Deactivated", "deactivated"))
-        held = [w for w in self.server.peek("workloads") if _holds(w)]
-        free = QUOTA - sum(_gpus(w) for w in held)
+        held = [w for w in self.server.peek("workloads") if holds_quota(w)]
+        free = QUOTA - sum(gpus_of(w) for w in held)
         pending = sorted(
-            (w for w in self.server.peek("workloads") if _pending(w)),
+            (w for w in self.server.peek("workloads") if is_pending(w)),
             key=lambda w: (
                 -w["spec"]["priority"],
                 w["metadata"]["creationTimestamp"],
@@ -390,21 +313,21 @@ class World:
             return
         head = pending[0]
         for candidate in pending:
-            if _gpus(candidate) <= free:
+            if gpus_of(candidate) <= free:
                 self._admit(candidate)
                 return
         victims, room = [], free
         for candidate in sorted(
-            held, key=lambda w: (not _true(w, "Evicted"), w["spec"]["priority"])
+            held, key=lambda w: (not is_true(w, "Evicted"), w["spec"]["priority"])
         ):
-            if room >= _gpus(head) or candidate["spec"]["priority"] >= head["spec"]["priority"]:
+            if room >= gpus_of(head) or candidate["spec"]["priority"] >= head["spec"]["priority"]:
                 break
             victims.append(candidate)
-            room += _gpus(candidate)
-        if room < _gpus(head):
+            room += gpus_of(candidate)
+        if room < gpus_of(head):
             return
         for victim in victims:
-            if not _true(victim, "Evicted"):
+            if not is_true(victim, "Evicted"):
                 uid = head["metadata"]["uid"]
                 job_uid = head["metadata"]["labels"][names.KUEUE_LABEL_JOB_UID]
                 why = (
@@ -507,140 +430,6 @@ class World:
             status["containerStatuses"] = [{"name": "train", "state": {"terminated": terminated}}]
         self.server.replace_status("pods", {**current, "status": status})
 
-    def _train(self) -> None:
-        groups: dict[tuple[str, int], list[Json]] = {}
-        for pod in self.server.peek("pods"):
-            labels = pod["metadata"]["labels"]
-            key = (labels[names.LABEL_JOB], int(labels[names.LABEL_ATTEMPT]))
-            groups.setdefault(key, []).append(pod)
-        ready = self._ready_nodes()
-        for (job, attempt), pods in sorted(groups.items()):
-            running = [
-                pod
-                for pod in pods
-                if pod.get("status", {}).get("phase") == "Running"
-                and pod["spec"]["nodeName"] in ready
-            ]
-            if running:
-                self._train_attempt(job, attempt, running)
-
-    def _train_attempt(self, job: str, attempt: int, running: list[Json]) -> None:
-        plan = self.plans[job]
-        environment = {e["name"]: e["value"] for e in running[0]["spec"]["containers"][0]["env"]}
-        ranks = int(environment["WORLD_SIZE"])
-        trainer = self.trainers.get((job, attempt))
-        if trainer is None:
-            if len(running) < ranks:
-                # Rendezvous; a rank that gets TERM meanwhile just ends.
-                for pod in running:
-                    if "deletionTimestamp" in pod["metadata"]:
-                        self._pod_status(pod, "Failed", 143)
-                return
-            resumed = self.durable.get(job, 0)
-            trainer = Trainer(
-                job,
-                environment[names.ENV_JOB_UID],
-                attempt,
-                ranks,
-                plan["total"],
-                plan["save_seconds"],
-                plan["obeys"],
-                step=resumed,
-                durable=resumed,
-            )
-            self.trainers[(job, attempt)] = trainer
-        live = {int(pod["metadata"]["labels"][names.LABEL_RANK]): pod for pod in running}
-        self._advance(trainer, live, plan)
-        if plan["heartbeats"]:
-            for rank in list(live):
-                if rank not in trainer.left:
-                    self._heartbeat(trainer, rank)
-                    if self.rng.random() < 0.1:
-                        self._heartbeat(trainer, rank)
-        self._exit(trainer, live)
-
-    def _advance(self, trainer: Trainer, live: dict[int, Json], plan: Json) -> None:
-        whole = len(live) == trainer.ranks
-        terminated = any("deletionTimestamp" in pod["metadata"] for pod in live.values())
-        asked = (
-            trainer.asked is not None and trainer.asked.then_exit and trainer.obeys
-        ) or terminated
-        now = self.clock.seconds
-        if trainer.step >= trainer.total:
-            if trainer.durable < trainer.total:
-                self._save(trainer)
-            trainer.finished = True
-            return
-        if not whole:
-            return
-        if trainer.saving_until is not None:
-            if now >= trainer.saving_until:
-                trainer.saving_until = None
-                self._save(trainer)
-                trainer.saved_for_notice = True
-            return
-        if trainer.saved_for_notice:
-            return
-        if asked:
-            trainer.saving_until = now + trainer.save_seconds
-            return
-        trainer.step += 1
-        if trainer.step == plan["fail_at"].get(trainer.attempt):
-            pod = live[self.rng.choice(sorted(live))]
-            self.user_errors[trainer.job] = self.user_errors.get(trainer.job, 0) + 1
-            self._pod_status(pod, "Failed", 1)
-        elif trainer.step % 10 == 0:
-            self._save(trainer)
-
-    def _save(self, trainer: Trainer) -> None:
-        """A commit; a writer that has been overtaken commits nothing."""
-        newest = max((t.attempt for (job, _), t in self.trainers.items() if job == trainer.job))
-        if trainer.attempt == newest:
-            trainer.durable = trainer.step
-            self.durable[trainer.job] = trainer.step
-
-    def _heartbeat(self, trainer: Trainer, rank: int) -> None:
-        if self.clock.seconds < self.down_until:
-            return
-        heartbeat = Heartbeat(
-            attempt=trainer.attempt,
-            rank=rank,
-            step=trainer.step,
-            total_steps=trainer.total,
-            durable=Durable(trainer.durable, "") if trainer.durable else None,
-            finished=trainer.finished,
-        )
-        reply = self.endpoint.answer(tokens.Bearer(trainer.uid, trainer.attempt), heartbeat)
-        if reply.status == 200:
-            answer = Answer.from_wire(json.loads(reply.body))
-            trainer.asked = answer.save
-            if trainer.saved_for_notice:
-                trainer.acknowledged_in = self.crashes
-            if trainer.finished:
-                trainer.done.add(rank)
-        elif reply.status == 409:
-            trainer.stale = True
-
-    def _exit(self, trainer: Trainer, live: dict[int, Json]) -> None:
-        for rank, pod in sorted(live.items()):
-            terminated = "deletionTimestamp" in pod["metadata"]
-            told = not self.plans[trainer.job]["heartbeats"] or rank in trainer.done
-            if trainer.finished and (told or terminated):
-                code = 0
-            elif trainer.saved_for_notice:
-                code = 143
-            elif trainer.stale:
-                code = 1
-            elif terminated and len(live) < trainer.ranks:
-                code = 143
-            elif len(live) < trainer.ranks and not trainer.finished and self.rng.random() < 0.1:
-                code = 1  # it waited in vain for a peer
-            else:
-                continue
-            if self.rng.random() < 0.6:
-                trainer.left.add(rank)
-                self._pod_status(pod, "Succeeded" if code == 0 else "Failed", code)
-
     # Time
 
     async def step(self, seconds: float = 0.5) -> None:
@@ -676,38 +465,3 @@ class World:
 
 
 _EPOCH = datetime(2026, 11, 30, 12, 0, tzinfo=UTC).timestamp()
-
-
-def _owner(raw: Json) -> str:
-    return raw["metadata"]["ownerReferences"][0]["uid"]
-
-
-def _true(raw: Json, kind: str) -> bool:
-    conditions = raw.get("status", {}).get("conditions", [])
-    return any(c["type"] == kind and c["status"] == "True" for c in conditions)
-
-
-def _holds_admission(raw: Json) -> bool:
-    return "admission" in raw.get("status", {}) and _true(raw, "QuotaReserved")
-
-
-def _holds(raw: Json) -> bool:
-    active = raw["spec"].get("active") is not False
-    return _holds_admission(raw) and active and not _true(raw, "Finished")
-
-
-def _pending(raw: Json) -> bool:
-    if "deletionTimestamp" in raw["metadata"] or _true(raw, "Finished"):
-        return False
-    if raw["spec"].get("active") is False or "admission" in raw.get("status", {}):
-        return False
-    conditions = {c["type"]: c for c in raw.get("status", {}).get("conditions", [])}
-    if conditions.get("QuotaReserved", {}).get("reason") == "OnHold":
-        return False
-    return conditions.get("Requeued", {}).get("status") != "False"
-
-
-def _gpus(raw: Json) -> int:
-    pod_set = raw["spec"]["podSets"][0]
-    limits = pod_set["template"]["spec"]["containers"][0]["resources"]["limits"]
-    return pod_set["count"] * int(limits[names.RESOURCE_GPU])
