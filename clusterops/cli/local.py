@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from clusterops.api.names import ENV_HOME
 from clusterops.local import checkup, observe
 from clusterops.local.errors import NotRunning, StartFailed
 from clusterops.local.parts import NodeShape
@@ -24,7 +25,7 @@ DOWN_SECONDS = 120.0
 
 StateDir = Annotated[
     Path | None,
-    typer.Option(help="State folder [default: $CLUSTEROPS_HOME, else the XDG state folder]."),
+    typer.Option(help=f"State folder [default: ${ENV_HOME}, else the XDG state folder]."),
 ]
 Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
 
@@ -91,7 +92,7 @@ async def _stay_up(folder: StateFolder, shape: NodeShape, grace: float) -> None:
 
 def next_commands(folder: StateFolder) -> list[str]:
     """What a person types after `up`."""
-    home = "" if folder.root == default_path({}) else f"CLUSTEROPS_HOME={folder.root} "
+    home = "" if folder.root == default_path({}) else f"{ENV_HOME}={folder.root} "
     return [
         f"{home}clusterops submit --gpus 1 --name hello -- python -c 'print(\"hello\")'",
         f"{home}clusterops queue",
