@@ -1,0 +1,66 @@
+"""Digits to be given back in reverse: small, and the right answer depends on the prompt.
+
+That dependence is the point. A reward that belongs to another prompt teaches nothing here, while a
+task whose reward hangs on the response alone would learn from it happily.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rlhf.identity import Score
+from rlhf.tasks.task import Demonstration, Prompt, seeded
+from rlhf.tasks.vocabulary import Characters
+
+_DIGITS = "0123456789"
+
+
+class ReverseDigits:
+    """Prompts like `31415=`; the response is `51413` and the stop token.
+
+    The reward is the share of positions that are right. Demonstrations have each digit replaced with
+    probability `corruption`: after the warm-up the policy knows what to do and does it badly.
+    """
+
+    def __init__(self, seed: int, digits: int = 5, corruption: float = 0.55) -> None:
+        self.seed = seed
+        self.digits = digits
+        self.corruption = corruption
+        self.vocabulary = Characters(_DIGITS + "=")
+
+    def prompt(self, group: int) -> Prompt:
+        return self._drawn("prompt", group)
+
+    def reserve(self, key: int) -> Prompt:
+        return self._drawn("reserve", key)
+
+    def reward(self, prompt: str, response: str, context: dict[str, Any]) -> Score:
+        del context
+        wanted = prompt.rstrip("=")[::-1]
+        return Score(correct_share(wanted, response))
+
+    def demonstrations(self, seed: int) -> Iterator[Demonstration]:
+        chance = seeded("demonstrations", self.seed, seed)
+        while True:
+            number = "".join(chance.choice(_DIGITS) for _ in range(self.digits))
+            answer = "".join(
+                chance.choice(_DIGITS) if chance.random() < self.corruption else digit
+                for digit in reversed(number)
+            )
+            encode = self.vocabulary.encode
+            yield Demonstration(
+                tuple(encode(number + "=")), (*encode(answer), *self.vocabulary.stop_tokens)
+            )
+
+    def _drawn(self, *key: int | str) -> Prompt:
+        chance = seeded("reverse", self.seed, *key)
+        text = "".join(chance.choice(_DIGITS) for _ in range(self.digits)) + "="
+        return Prompt(tuple(self.vocabulary.encode(text)), text, {})
+
+
+def correct_share(wanted: str, given: str) -> float:
+    """The share of positions that are right, of the longer of the two."""
+    right = sum(
+        one == other
+        for one, other in zip(wanted, given[: len(wanted)].ljust(len(wanted)), strict=True)
+    )
+    return right / max(len(wanted), len(given), 1)
