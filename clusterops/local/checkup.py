@@ -111,11 +111,14 @@ def _space(folder: StateFolder) -> Finding:
 def _database(folder: StateFolder) -> Finding:
     if not folder.database.exists():
         return Finding("database", "none yet")
+    if folder.is_locked():
+        # The server holds it exclusively and checked every row when it started.
+        return Finding("database", "in use by the API server")
     remedy = (
         f"move {folder.database} and its -wal file away; `up` then starts with an empty cluster"
     )
     try:
-        # Read-only and immutable would miss the WAL; a running server is not disturbed by a reader.
+        # Not as immutable: that would miss what only the write-ahead log holds.
         with sqlite3.connect(f"file:{folder.database}?mode=ro", uri=True, timeout=5) as database:
             verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
