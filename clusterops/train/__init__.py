@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clusterops.train.contents import Resumed
     from clusterops.train.cursor import Batch, DataCursor, extend_digest
     from clusterops.train.distributed import init_process_group
     from clusterops.train.errors import (
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         UnsupportedFormat,
         UnsupportedState,
     )
-    from clusterops.train.sessions import Resumed, Session, session
+    from clusterops.train.sessions import Session, session
 
 _HOMES = {
     "Batch": "cursor",
@@ -46,7 +47,7 @@ _HOMES = {
     "TrainError": "errors",
     "UnsupportedFormat": "errors",
     "UnsupportedState": "errors",
-    "Resumed": "sessions",
+    "Resumed": "contents",
     "Session": "sessions",
     "session": "sessions",
 }

@@ -90,6 +90,11 @@ class TorchRanks:
         return [int(flag) for flag in tensor.tolist()]
 
     def gather(self, value: Any) -> list[Any]:
+        """See `Ranks.gather`; as JSON in equally long messages.
+
+        Raises:
+            RankFailed: a rank is gone.
+        """
         content = json.dumps(value).encode()
         room = self.highest([len(content)])[0]
         # Length first, then the text: every rank sends equally many bytes.

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from clusterops.train.agreement import Ranks
+from clusterops.train.errors import StaleAttempt
 from clusterops.train.notice import NoticeBoard
 from clusterops.train.persistence import PersistentState
 
@@ -32,6 +33,19 @@ def agree(ranks: Ranks, board: NoticeBoard, state: PersistentState | None, *, du
         due,
     )
     return Agreed(*(bool(flag) for flag in ranks.highest([int(flag) for flag in flags])))
+
+
+def stop_if_stale(agreed: Agreed, board: NoticeBoard) -> None:
+    """Ends the session where a newer attempt runs.
+
+    Raises:
+        StaleAttempt: it does; on every rank.
+    """
+    if agreed.stale:
+        raise StaleAttempt(
+            f"{board.stale or 'another rank learnt that a newer attempt runs'}; "
+            "this attempt commits nothing more and must stop"
+        )
 
 
 def mark_served(ranks: Ranks, board: NoticeBoard) -> tuple[bool, str]:

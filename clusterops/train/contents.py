@@ -6,6 +6,7 @@ included, is saved by each rank.
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from clusterops.train import randomness
@@ -14,6 +15,17 @@ from clusterops.train.restoring import Restored
 from clusterops.train.serialization import Encoded, encode
 
 log = logging.getLogger("clusterops.train")
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where training goes on: after `step` steps. `values` are the plain values, restored or as
+    given; `fresh` says that there was no checkpoint.
+    """
+
+    step: int
+    fresh: bool
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Contents:

@@ -113,8 +113,7 @@ class PosixDisk:
         os.close(handle)
 
     def rename(self, source: Path, target: Path) -> None:
-        # os.rename refuses a non-empty target directory, which is what is wanted.
-        os.rename(source, target)  # noqa: PTH104
+        source.rename(target)  # refuses a target directory that is not empty, as is wanted
 
     def sync_directory(self, path: Path) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -8,18 +8,16 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from clusterops.api.heartbeat import Durable, Heartbeat
 from clusterops.train import environment, randomness
 from clusterops.train.agreement import Alone, Ranks, ranks_of, together
-from clusterops.train.boundary import Agreed, agree, mark_served
-from clusterops.train.contents import Contents
+from clusterops.train.boundary import Agreed, agree, mark_served, stop_if_stale
+from clusterops.train.contents import Contents, Resumed
 from clusterops.train.durability import sync_tree
-from clusterops.train.errors import ConfigurationError, Leave, StaleAttempt
+from clusterops.train.errors import ConfigurationError, Leave
 from clusterops.train.interval import SaveInterval
 from clusterops.train.metrics import detached
 from clusterops.train.notice import NoticeBoard, TerminationSignal
@@ -32,17 +30,6 @@ if TYPE_CHECKING:
     from clusterops.train.heartbeat import Reporter
 
 _LAST_REPORT_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """Where training goes on: after `step` steps. `values` are the plain values, restored or as
-    given; `fresh` says that there was no checkpoint.
-    """
-
-    step: int
-    fresh: bool
-    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def session(
@@ -165,12 +152,7 @@ class Session:
             self._reporter.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self._end()
@@ -269,7 +251,7 @@ class Session:
         if self._leave_when_saved:
             raise Leave(self._leave_when_saved)
         agreed = self._agree()
-        self._stop_if_stale(agreed)
+        stop_if_stale(agreed, self._board)
         return agreed.asked or agreed.due
 
     def saved(self, step: int, path: str | os.PathLike[str]) -> None:
@@ -332,7 +314,7 @@ class Session:
     def _boundary(self) -> None:
         self._progress.polled()
         agreed = self._agree()
-        self._stop_if_stale(agreed)
+        stop_if_stale(agreed, self._board)
         state = self._state
         if state is None:
             if agreed.leave:
@@ -354,13 +336,6 @@ class Session:
     def _agree(self) -> Agreed:
         due = self.rank == 0 and self._progress.save_is_due()
         return agree(self._ranks, self._board, self._state, due=due)
-
-    def _stop_if_stale(self, agreed: Agreed) -> None:
-        if agreed.stale:
-            raise StaleAttempt(
-                f"{self._board.stale or 'another rank learnt that a newer attempt runs'}; "
-                "this attempt commits nothing more and must stop"
-            )
 
     def _leave_without_saving(self) -> None:
         """For jobs without checkpoints: there is nothing to wait for. A job that may turn out to
