@@ -63,7 +63,8 @@ class RewardQueue:
         self._log = Log()
         self.grading = Grading(self.stream, self.limits, life, self._log, self._resolve)
         self._again = self.stream.unfilled()
-        self._progress_at: float | None = None
+        # Time begins anew with each life; what an earlier one left behind has waited since then.
+        self._progress_at: float | None = 0.0 if self.stream.entries else None
         self._delivered_at = 0.0
         self._told_at = 0.0
 

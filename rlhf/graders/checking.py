@@ -7,7 +7,7 @@ does so by identity.
 
 from collections.abc import Sequence
 
-from rlhf.graders.protocol import Answer, Grader, GraderFailed, Sample
+from rlhf.graders.protocol import Answer, BadAnswer, Grader, GraderFailed, Refused, Sample
 from rlhf.identity import Envelope
 from rlhf.missing import Missing, Reason
 
@@ -21,10 +21,24 @@ async def answers_of(grader: Grader, samples: Sequence[Sample]) -> list[Answer]:
     # A grader is foreign code: whatever it raises is a missing reward with a name, not the end of
     # the run. Cancellation passes through.
     except Exception as error:
-        reason = Reason.TIMED_OUT if isinstance(error, TimeoutError) else Reason.GRADER_ERROR
-        told = str(error) if isinstance(error, GraderFailed) else f"{type(error).__name__}: {error}"
-        return _all(samples, reason, f"{grader.name}: {told}")
+        missing = missing_for(error)
+        return _all(samples, missing.reason, f"{grader.name}: {missing.detail}")
     return checked(given, samples, grader.name)
+
+
+def missing_for(error: Exception) -> Missing:
+    """The missing reward that an error of a grader means."""
+    match error:
+        case Refused():
+            return Missing(Reason.REFUSED, str(error))
+        case BadAnswer():
+            return Missing(Reason.INVALID_ANSWER, str(error))
+        case TimeoutError():
+            return Missing(Reason.TIMED_OUT, str(error))
+        case GraderFailed():
+            return Missing(Reason.GRADER_ERROR, str(error))
+        case _:
+            return Missing(Reason.GRADER_ERROR, f"{type(error).__name__}: {error}")
 
 
 def checked(given: Sequence[Answer], samples: Sequence[Sample], name: str) -> list[Answer]:

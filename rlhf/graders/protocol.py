@@ -39,6 +39,14 @@ class GraderFailed(Exception):
     """A grader could not score; becomes a missing reward with reason GraderError."""
 
 
+class BadAnswer(Exception):
+    """What a grader answered breaks the rules; becomes a missing reward with reason InvalidAnswer."""
+
+
+class Refused(Exception):
+    """Raised by a reward function that will not score a sample; becomes reason Refused."""
+
+
 class Grader(Protocol):
     """Scores samples.
 
@@ -72,10 +80,6 @@ class Grader(Protocol):
         ...
 
 
-class BadScore(ValueError):
-    """What a reward function returned is no score."""
-
-
 _MOST_PARTS = 64
 _LONGEST_NAME = 100
 
@@ -86,32 +90,32 @@ def score_of(value: object) -> Score:
     A mapping without `reward` is refused: how parts become one number is for `composite` to say.
 
     Raises:
-        BadScore: it is neither, or not finite, or has too many parts.
+        BadAnswer: it is neither, or not finite, or has too many parts.
     """
     if isinstance(value, Score):
         score = value
     elif isinstance(value, Mapping):
         score = _from_parts(value)
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadScore(
+        raise BadAnswer(
             f"a reward function returns a number or a mapping with `reward`, not {_kind(value)}"
         )
     else:
         score = Score(float(value))
     if fault := score.fault():
-        raise BadScore(fault)
+        raise BadAnswer(fault)
     return score
 
 
 def _from_parts(value: Mapping[Any, Any]) -> Score:
     if "reward" not in value:
-        raise BadScore(f"the mapping returned has no `reward`, only {sorted(map(str, value))[:8]}")
+        raise BadAnswer(f"the mapping returned has no `reward`, only {sorted(map(str, value))[:8]}")
     if len(value) > _MOST_PARTS:
-        raise BadScore(f"{len(value)} parts of a reward; at most {_MOST_PARTS}")
+        raise BadAnswer(f"{len(value)} parts of a reward; at most {_MOST_PARTS}")
     parts = {str(name)[:_LONGEST_NAME]: part for name, part in value.items() if name != "reward"}
     fault = Score(value["reward"], parts).fault()
     if fault:
-        raise BadScore(fault)
+        raise BadAnswer(fault)
     return Score(float(value["reward"]), {name: float(part) for name, part in parts.items()})
 
 
