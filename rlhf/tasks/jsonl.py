@@ -5,30 +5,31 @@ whatever else the reward function wants to know; that comes to it as `context`.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from clusterops.train.cursor import permuted
-from rlhf.identity import Score
-from rlhf.missing import Missing
-from rlhf.tasks.task import Demonstration, Prompt, TaskInvalid, seeded
+from rlhf.tasks.task import Demonstration, Prompt, Reward, TaskInvalid, seeded
 from rlhf.tasks.vocabulary import Vocabulary
-
-Reward = Callable[[str, str, dict[str, Any]], Score | Missing]
 
 
 class JsonLines:
     """Prompts in an order that is a function of seed and epoch; each once an epoch."""
 
     def __init__(
-        self, path: Path, reward: Reward, vocabulary: Vocabulary, seed: int, longest_prompt: int
+        self,
+        path: Path,
+        reward: Reward | None,
+        vocabulary: Vocabulary,
+        seed: int,
+        longest_prompt: int,
     ) -> None:
         """Reads and checks all of the file.
 
         Args:
             path: of the prompts.
-            reward: of the user.
+            reward: of the user; none when another grader scores.
             vocabulary: of the model.
             seed: of the order.
             longest_prompt: in tokens; what is left of the context beside the response.

@@ -5,10 +5,8 @@ task whose reward hangs on the response alone would learn from it happily.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
-from rlhf.identity import Score
-from rlhf.tasks.task import Demonstration, Prompt, seeded
+from rlhf.tasks.task import Demonstration, Prompt, Reward, seeded
 from rlhf.tasks.vocabulary import Characters
 
 _DIGITS = "0123456789"
@@ -33,10 +31,9 @@ class ReverseDigits:
     def reserve(self, key: int) -> Prompt:
         return self._drawn("reserve", key)
 
-    def reward(self, prompt: str, response: str, context: dict[str, Any]) -> Score:
-        del context
-        wanted = prompt.rstrip("=")[::-1]
-        return Score(correct_share(wanted, response))
+    @property
+    def reward(self) -> Reward:
+        return reversed_share
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
         chance = seeded("demonstrations", self.seed, seed)
@@ -55,6 +52,11 @@ class ReverseDigits:
         chance = seeded("reverse", self.seed, *key)
         text = "".join(chance.choice(_DIGITS) for _ in range(self.digits)) + "="
         return Prompt(tuple(self.vocabulary.encode(text)), text, {})
+
+
+def reversed_share(prompt: str, response: str) -> float:
+    """The reward: how much of the prompt's digits comes back in reverse."""
+    return correct_share(prompt.rstrip("=")[::-1], response)
 
 
 def correct_share(wanted: str, given: str) -> float:

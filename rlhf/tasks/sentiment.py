@@ -12,7 +12,7 @@ from pydoc_data.topics import topics
 from typing import Any
 
 from rlhf.identity import Score
-from rlhf.tasks.task import Demonstration, Prompt, seeded
+from rlhf.tasks.task import Demonstration, Prompt, Reward, seeded
 from rlhf.tasks.vocabulary import Characters
 
 POSITIVE = (
@@ -54,15 +54,9 @@ class Sentiment:
     def reserve(self, key: int) -> Prompt:
         return self._drawn("reserve", key)
 
-    def reward(self, prompt: str, response: str, context: dict[str, Any]) -> Score:
-        del prompt, context
-        words = _WORD.findall(response.lower())
-        friendly = sum(word in POSITIVE for word in words)
-        unfriendly = sum(word in NEGATIVE for word in words)
-        mood = (friendly - unfriendly) / max(1, min(len(words), self.most_words))
-        mood = min(1.0, max(-1.0, mood))
-        known = len(words) and sum(word in known_words() for word in words) / len(words)
-        return Score(0.8 * mood + 0.2 * known, {"mood": mood, "words": float(known)})
+    @property
+    def reward(self) -> Reward:
+        return self._mood
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
         chance = seeded("demonstrations", self.seed, seed)
@@ -76,6 +70,15 @@ class Sentiment:
                 continue
             opening = chance.choice(_OPENINGS).format(chance.choice(_SUBJECTS))
             yield Demonstration(tuple(encode(opening)), (*encode(_verdict(chance)), *stop))
+
+    def _mood(self, _prompt: str, response: str) -> Score:
+        words = _WORD.findall(response.lower())
+        friendly = sum(word in POSITIVE for word in words)
+        unfriendly = sum(word in NEGATIVE for word in words)
+        mood = (friendly - unfriendly) / max(1, min(len(words), self.most_words))
+        mood = min(1.0, max(-1.0, mood))
+        known = sum(word in known_words() for word in words) / max(1, len(words))
+        return Score(0.8 * mood + 0.2 * known, {"mood": mood, "words": known})
 
     def _drawn(self, *key: int | str) -> Prompt:
         chance = seeded("sentiment", self.seed, *key)

@@ -1,13 +1,14 @@
 """What a task is to the loop, and how prompts are chosen: by number, never by what is handy."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
-from rlhf.identity import Score
-from rlhf.missing import Missing
 from rlhf.tasks.vocabulary import Vocabulary
+
+Reward = Callable[..., Any]
+"""`function(prompt, response, **context)`: a number, or a `Score`, or named parts."""
 
 
 class TaskInvalid(ValueError):
@@ -40,8 +41,9 @@ class Task(Protocol):
     def reserve(self, key: int) -> Prompt:
         """A prompt in place of one that got no reward; `key` is 64 bits (`identity.reserve_key`)."""
 
-    def reward(self, prompt: str, response: str, context: dict[str, Any]) -> Score | Missing:
-        """The reward of a response. Pure: the same texts give the same score."""
+    @property
+    def reward(self) -> Reward | None:
+        """The task's own reward function, pure; none when a grader must be named."""
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
         """Examples for the warm-up, endless; none when the task has no use for one."""

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from rlhf.identity import Score
 from rlhf.tasks.jsonl import JsonLines
 from rlhf.tasks.reverse_digits import ReverseDigits, correct_share
 from rlhf.tasks.sentiment import NEGATIVE, POSITIVE, Sentiment, known_words
@@ -49,8 +48,7 @@ def test_demonstrations_are_a_function_of_their_seed():
     [("54321", 1.0), ("54320", 0.8), ("", 0.0), ("543", 0.6), ("5432112345", 0.5), ("99999", 0.0)],
 )
 def test_reversed_digits_are_scored_by_position(given, share):
-    score = ReverseDigits(seed=0).reward("12345=", given, {})
-    assert score == Score(share)
+    assert ReverseDigits(seed=0).reward("12345=", given) == share
 
 
 def test_demonstrations_of_reversal_are_about_half_wrong():
@@ -73,7 +71,7 @@ def test_demonstrations_of_reversal_are_about_half_wrong():
     ],
 )
 def test_mood_is_friendly_less_unfriendly_words(response, least, most):
-    score = Sentiment(seed=0).reward("The film was", response, {})
+    score = Sentiment(seed=0).reward("The film was", response)
     assert least <= score.reward <= most
     assert set(score.parts) == {"mood", "words"}
 
@@ -90,7 +88,7 @@ def lines(path, *entries):
 
 def jsonl(path, **changes):
     settings = {"vocabulary": Bytes(), "seed": 0, "longest_prompt": 10}
-    return JsonLines(path, lambda _prompt, _response, _context: Score(0.0), **(settings | changes))
+    return JsonLines(path, None, **(settings | changes))
 
 
 def test_each_prompt_of_a_file_comes_once_an_epoch_in_an_order_of_its_own(tmp_path):

@@ -1,0 +1,162 @@
+"""From a file and `a.b=value` words to a configuration, and where each of its values came from."""
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rlhf.config.sections import RunConfig
+
+DEFAULT = "default"
+
+
+class ConfigurationInvalid(ValueError):
+    """What is wrong with the configuration, one line each, with the place it was said."""
+
+
+class Resolved(NamedTuple):
+    """A configuration, and for each dotted key the place that its value came from."""
+
+    config: RunConfig
+    origins: dict[str, str]
+
+
+def resolve(file: Path | None, overrides: Sequence[str] = ()) -> Resolved:
+    """Reads a YAML or TOML file, applies the overrides in order, and validates all of it.
+
+    Raises:
+        ConfigurationInvalid: a file that can't be read, an unknown key, an impossible value.
+    """
+    said: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    if file is not None:
+        for key, value in _flat(_read(file)):
+            _put(said, key, value)
+            origins[key] = str(file)
+    for word in overrides:
+        key, value = _override(word)
+        _put(said, key, value)
+        origins = {
+            name: origin for name, origin in origins.items() if not name.startswith(f"{key}.")
+        }
+        origins[key] = f"command line: {word}"
+    _refuse_unknown(said, origins)
+    try:
+        config = RunConfig.model_validate(said)
+    except ValidationError as error:
+        raise ConfigurationInvalid("\n".join(_told(error, origins))) from None
+    every = {key: origins.get(key, DEFAULT) for key, _ in _flat(config.model_dump(mode="json"))}
+    return Resolved(config, every)
+
+
+def dump(config: RunConfig, **more: Any) -> str:
+    """The configuration as YAML, as `config.resolved.yaml` holds it."""
+    return yaml.safe_dump({**more, **config.model_dump(mode="json")}, sort_keys=False)
+
+
+def values(config: RunConfig) -> dict[str, Any]:
+    """Every value by its dotted key."""
+    return dict(_flat(config.model_dump(mode="json")))
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        content = tomllib.loads(text) if file.suffix == ".toml" else yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationInvalid(f"{file}: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigurationInvalid(
+            f"{file}: keys and values are wanted, not a {type(content).__name__}"
+        )
+    return content
+
+
+def _override(word: str) -> tuple[str, Any]:
+    key, equals, text = word.partition("=")
+    if not equals or not key or any(not part for part in key.split(".")):
+        raise ConfigurationInvalid(f"{word!r} is no setting; write it as a.b=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationInvalid(f"{word!r}: {error}") from error
+    if isinstance(value, str):
+        value = _number(value)  # YAML takes 3e-4 for a text
+    return key, value
+
+
+def _number(text: str) -> Any:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def _flat(content: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in content.items():
+        key = f"{before}{name}"
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def _put(said: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for name in path:
+        below = said.get(name)
+        if not isinstance(below, dict):
+            below = said[name] = {}
+        said = below
+    said[last] = value
+
+
+def _refuse_unknown(said: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+    """Unknown keys, all of them at once, each with the known one that is nearest."""
+    known = [key for key, _ in _fields(RunConfig)]
+    wrong = []
+    for key, _ in _flat(said):
+        if key in known or any(one.startswith(f"{key}.") for one in known):
+            continue
+        near = _nearest(key, known)
+        meant = f"; did you mean {near}?" if near else ""
+        wrong.append(f"unknown key {key} ({origins.get(key, 'file')}){meant}")
+    if wrong:
+        raise ConfigurationInvalid("\n".join(wrong))
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    """The key that was meant: of the same name in another section, or of a similar one."""
+    last = key.rsplit(".", 1)[-1]
+    elsewhere = [one for one in known if one.rsplit(".", 1)[-1] == last]
+    by_last = {one.rsplit(".", 1)[-1]: one for one in known}
+    similar = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    similar_last = [by_last[one] for one in difflib.get_close_matches(last, list(by_last), n=1)]
+    return next(iter([*elsewhere, *similar, *similar_last]), "")
+
+
+def _fields(model: type[BaseModel], before: str = "") -> Iterable[tuple[str, Any]]:
+    for name, field in model.model_fields.items():
+        kinds = [field.annotation, *get_args(field.annotation)]
+        below = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        if below is not None:
+            yield from _fields(below, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", field
+
+
+def _told(error: ValidationError, origins: Mapping[str, str]) -> Iterable[str]:
+    for one in error.errors(include_url=False):
+        key = ".".join(str(part) for part in one["loc"]) or "configuration"
+        said = next((origins[name] for name in origins if name == key), None)
+        what = one["msg"].removeprefix("Value error, ")
+        given = "" if isinstance(one["input"], dict | BaseModel) else f", not {one['input']!r}"
+        yield f"{key}: {what}{given}" + (f" ({said})" if said else "")
