@@ -134,13 +134,14 @@ def _refuse_unknown(said: Mapping[str, Any], origins: Mapping[str, str]) -> None
 
 
 def _nearest(key: str, known: Sequence[str]) -> str:
-    """The key that was meant: of the same name in another section, or of a similar one."""
+    """The key that was meant: one that is nearly the same, or of this name in another section."""
     last = key.rsplit(".", 1)[-1]
     elsewhere = [one for one in known if one.rsplit(".", 1)[-1] == last]
     by_last = {one.rsplit(".", 1)[-1]: one for one in known}
+    alike = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
     similar = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     similar_last = [by_last[one] for one in difflib.get_close_matches(last, list(by_last), n=1)]
-    return next(iter([*elsewhere, *similar, *similar_last]), "")
+    return next(iter([*alike, *elsewhere, *similar, *similar_last]), "")
 
 
 def _fields(model: type[BaseModel], before: str = "") -> Iterable[tuple[str, Any]]:
