@@ -126,7 +126,7 @@ class HttpConnection:
     def usable(self) -> bool:
         """Whether, as far as is known here, the server has not closed the idle connection."""
         # Bytes that nobody asked for are in the buffer: whose answer would they be?
-        unasked = bool(self._reader._buffer)  # type: ignore[attr-defined]
+        unasked = bool(self._reader._buffer)  # type: ignore[attr-defined] # no public way
         return not (unasked or self._reader.at_eof() or self._writer.is_closing())
 
     def abort(self) -> None:
