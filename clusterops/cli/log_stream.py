@@ -2,7 +2,7 @@
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -85,7 +85,7 @@ def _line(raw: bytes, rank: int, before: datetime) -> Line:
 
 
 async def read_once(
-    session: Session, pods: Sequence[dict[str, Any]], events: Iterable[Line], tail: int | None
+    session: Session, pods: Sequence[dict[str, Any]], events: Sequence[Line], tail: int | None
 ) -> list[Line]:
     """The logs of several pods and the job's events, merged by time."""
 
@@ -95,7 +95,7 @@ async def read_once(
         return []
 
     logs = await asyncio.gather(*(whole(pod) for pod in pods))
-    return list(heapq.merge(*logs, sorted(events), key=lambda line: line.moment))
+    return list(heapq.merge(*logs, events, key=lambda line: line.moment))
 
 
 class Follower:
@@ -213,4 +213,5 @@ async def events_of(session: Session, job: dict[str, Any]) -> list[Line]:
         if moment is not None:
             words = f"{event.get('reason') or ''}: {event.get('message') or ''}"
             lines.append(Line(moment, None, words))
-    return sorted(lines)
+    # Within one second the server's order, by name, is that in which they happened.
+    return sorted(lines, key=lambda line: line.moment)

@@ -6,7 +6,6 @@ What cannot be sent is dropped and counted: events inform people, nothing depend
 
 import asyncio
 import logging
-import random
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -87,7 +86,6 @@ class EventRecorder:
         per_object_rate: float = 1.0 / 300.0,
         limiter: TokenBucket | None = None,
         wall_now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        rng: random.Random | None = None,
     ) -> None:
         self._client = Client(
             client.transport, retry=RetryPolicy(attempts=3, deadline_seconds=15.0)
@@ -99,7 +97,7 @@ class EventRecorder:
         self._per_object_rate = per_object_rate
         self._limiter = limiter or TokenBucket(10.0, 100.0)
         self._wall_now = wall_now
-        self._rng = rng or random.Random()
+        self._created = 0
         self._pending: OrderedDict[_Fact, _Pending] = OrderedDict()
         self._sent: OrderedDict[_Fact, _Sent] = OrderedDict()
         self._buckets: OrderedDict[_Subject, TokenBucket] = OrderedDict()
@@ -107,6 +105,13 @@ class EventRecorder:
         self._idle = asyncio.Event()
         self._idle.set()
         self._sent_count = self._suppressed = self._dropped = self._failed = 0
+
+    def _serial(self, first: datetime) -> str:
+        """16 hexadecimal digits that grow with time: the timestamps of events are whole seconds, and
+        their names, by which servers list them, tell what came first within one.
+        """
+        self._created += 1
+        return f"{int(first.timestamp() * 1e6):013x}{self._created % 0x1000:03x}"
 
     def record(self, obj: JsonObject, event_type: str, reason: str, message: str) -> None:
         """Queues an event (`Normal` or `Warning`) about `obj` (needs apiVersion, kind, metadata)."""
@@ -194,7 +199,7 @@ class EventRecorder:
             "uid": subject.uid,
             "resourceVersion": pending.resource_version,
         }
-        name = f"{subject.name[:230]}.{self._rng.getrandbits(64):016x}"
+        name = f"{subject.name[:230]}.{self._serial(pending.first)}"
         event = {
             "apiVersion": "v1",
             "kind": "Event",

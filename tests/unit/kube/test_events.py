@@ -1,7 +1,6 @@
 """The event recorder: counts repetitions, limits itself, never makes anybody wait."""
 
 import asyncio
-import random
 from datetime import UTC, datetime, timedelta
 
 from support.kube_cluster import FakeCluster, FakeTransport, status_answer
@@ -29,9 +28,7 @@ class Desk:
     def __init__(self, **options):
         self.cluster = FakeCluster()
         self.transport = FakeTransport(self.cluster)
-        self.recorder = EventRecorder(
-            Client(self.transport), "tester", wall_now=wall, rng=random.Random(5), **options
-        )
+        self.recorder = EventRecorder(Client(self.transport), "tester", wall_now=wall, **options)
 
     async def __aenter__(self):
         self.task = asyncio.create_task(self.recorder.run())
@@ -170,5 +167,18 @@ def test_a_long_message_is_cut_and_a_long_name_still_fits():
             (event,) = desk.stored()
             assert len(event["message"]) == 1024
             assert len(event["metadata"]["name"]) <= 253
+
+    run(scenario())
+
+
+def test_events_of_one_second_are_listed_in_the_order_in_which_they_happened():
+    async def scenario():
+        async with Desk() as desk:
+            for reason in ("Admitted", "Running", "Completed", "Archived"):
+                desk.recorder.record(subject(), "Normal", reason, "it is so")
+            assert await desk.recorder.flush(5)
+            by_name = sorted(desk.stored(), key=lambda event: event["metadata"]["name"])
+            reasons = [event["reason"] for event in by_name]
+            assert reasons == ["Admitted", "Running", "Completed", "Archived"]
 
     run(scenario())
