@@ -11,8 +11,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from rlhf.model.decoder import Cache, Decoder
+from rlhf.model.language import LanguageModel
 from rlhf.model.policy import log_softmax_at
+from rlhf.model.reading import Reading, reading_of
 from rlhf.sampling import Parameters, allowed_tokens, draw, uniforms
 
 NEVER_FITS = "prompt and response do not fit the model's context"
@@ -120,12 +121,12 @@ class PlainEngine:
     submits them before the first `step`: so the arithmetic is the same in every run.
     """
 
-    def __init__(self, model: Decoder, version: int = 0) -> None:
+    def __init__(self, model: LanguageModel, version: int = 0) -> None:
         self._model = model
         self._version = version
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
-        self._cache: Cache | None = None
+        self._reading: Reading | None = None
         self._next_uid = 0
         self._finished = 0
         self._generated = 0
@@ -134,10 +135,10 @@ class PlainEngine:
         self, prompt_id: str, sample_idx: int, tokens: Sequence[int], parameters: Parameters
     ) -> int:
         length = len(tokens) + parameters.max_new_tokens
-        if not tokens or length > self._model.shape.context:
+        if not tokens or length > self._model.context:
             raise PromptTooLong(
                 f"{NEVER_FITS}: {len(tokens)} + {parameters.max_new_tokens} tokens of "
-                f"{self._model.shape.context}, prompt {prompt_id}"
+                f"{self._model.context}, prompt {prompt_id}"
             )
         uid = self._next_uid
         self._next_uid += 1
@@ -161,7 +162,7 @@ class PlainEngine:
 
     def set_weights(self, version: int, state: Mapping[str, Tensor]) -> None:
         # What runs has been read by the old weights: it is read again, never continued on old keys.
-        self._cache = None
+        self._reading = None
         self._model.load_state_dict(dict(state))
         self._version = version
 
@@ -173,7 +174,7 @@ class PlainEngine:
     def _advance(self) -> None:
         """One more token for every running row."""
         rows = self._running
-        logits = self._read() if self._cache is None else self._continue(self._cache)
+        logits = self._read() if self._reading is None else self._continue(self._reading)
         divisors = torch.tensor([row.parameters.divisor for row in rows], device=logits.device)
         logprobs = log_softmax_at(logits, divisors[:, None])
         places = [len(row.tokens) for row in rows]
@@ -188,24 +189,15 @@ class PlainEngine:
         self._generated += len(rows)
 
     def _read(self) -> Tensor:
-        """Reads everything each row has so far, and starts the cache."""
+        """Reads everything each row has so far."""
         rows = [request.prompt + request.tokens for request in self._running]
-        lengths = [len(row) for row in rows]
-        device = self._model.embed_tokens.weight.device
-        padded = [row + [0] * (max(lengths) - len(row)) for row in rows]
         most = max(len(one.prompt) + one.parameters.max_new_tokens for one in self._running)
-        self._cache = Cache(self._model.shape, len(rows), most, self._model.embed_tokens.weight)
-        output = self._model.prefill(
-            torch.tensor(padded, device=device), torch.tensor(lengths, device=device), self._cache
-        )
-        return output.logits[:, 0]
+        self._reading = reading_of(self._model, rows, most)
+        return self._reading.logits
 
-    def _continue(self, cache: Cache) -> Tensor:
-        device = self._model.embed_tokens.weight.device
-        last = torch.tensor([row.tokens[-1] for row in self._running], device=device)
-        places = [len(row.prompt) + len(row.tokens) - 1 for row in self._running]
-        output = self._model.step(last, torch.tensor(places, device=device), cache)
-        return output.logits[:, 0]
+    def _continue(self, reading: Reading) -> Tensor:
+        reading.add([row.tokens[-1] for row in self._running])
+        return reading.logits
 
     def _sweep(self) -> list[Result]:
         """Takes out what has finished, from the batch and from those that wait."""
@@ -214,10 +206,8 @@ class PlainEngine:
         stay = [index for index, row in enumerate(self._running) if not row.finish_reason()]
         if len(stay) < len(self._running):
             self._running = [self._running[index] for index in stay]
-            if self._cache is not None:
-                self._cache.keep(torch.tensor(stay, dtype=torch.int64))
-            if not stay:
-                self._cache = None
+            if self._reading is not None:
+                self._reading = self._reading.only(stay) if stay else None
         self._finished += len(done)
         return [row.result(row.finish_reason()) for row in done]
 

@@ -4,44 +4,15 @@ Shapes and parameter names are those of Llama in the Hugging Face layout, so tha
 of copying files. Initialised from a seed of its own, whatever the global generator is at.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The size of a decoder. `context` is the most tokens of a row, prompt and response."""
-
-    vocabulary: int
-    width: int = 64
-    layers: int = 2
-    heads: int = 4
-    context: int = 128
-    hidden: int | None = None
-    rope_base: float = 10_000.0
-
-    def __post_init__(self) -> None:
-        if self.width % self.heads or (self.width // self.heads) % 2:
-            raise ValueError(
-                f"width {self.width} must be a multiple of 2 x {self.heads} heads: "
-                "rotary positions turn pairs of numbers within a head"
-            )
-
-    @property
-    def inner(self) -> int:
-        """Width of the gated network."""
-        return self.hidden or 4 * self.width
-
-
-class Output(NamedTuple):
-    """`logits` [rows, tokens, vocabulary] of the next token, `values` [rows, tokens] of the state."""
-
-    logits: Tensor
-    values: Tensor
+from rlhf.model.language import LanguageModel, Output
+from rlhf.model.llama_layout import NORM_EPS, write_llama
+from rlhf.model.shape import Shape
 
 
 class Cache:
@@ -69,7 +40,7 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + NORM_EPS)
 
 
 class Attention(nn.Module):
@@ -158,7 +129,7 @@ class Layer(nn.Module):
         return done
 
 
-class Decoder(nn.Module):
+class Decoder(LanguageModel):
     """The model. Without dropout, so that two passes over the same tokens give the same numbers."""
 
     def __init__(self, shape: Shape, seed: int = 0) -> None:
@@ -174,6 +145,11 @@ class Decoder(nn.Module):
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
         self._initialise(seed)
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a row."""
+        return self.shape.context
 
     def _initialise(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -194,7 +170,7 @@ class Decoder(nn.Module):
         return self._read_out(self.hidden(tokens))
 
     def hidden(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
-        """[rows, tokens, width]: what the last layer makes of each token; fills the cache, if any.
+        """[rows, tokens, width]: what the last layer makes of each token; fills a cache, if given.
 
         Raises:
             ValueError: more tokens than the context.
@@ -227,6 +203,10 @@ class Decoder(nn.Module):
             assert isinstance(layer, Layer)
             x = layer.forward_cached(x, turn, (keys, values), positions)
         return self._read_out(self.norm(x))
+
+    def export(self, folder: Path) -> None:
+        """Writes the Hugging Face layout of a Llama with these weights."""
+        write_llama(folder, self.shape, self.state_dict())
 
     def _read_out(self, x: Tensor) -> Output:
         logits = functional.linear(x, self.embed_tokens.weight)

@@ -1,25 +1,18 @@
-"""What training asks of a language model, whatever its make: logits, values, and their reading.
+"""What training asks of a language model: how likely given responses are, and what states are worth.
 
 Everybody goes through `log_softmax_at`: sampling, the policy, the reference. One temperature, one
 arithmetic; so a ratio that should be 1 is 1.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rlhf.model.decoder import Output
+from rlhf.model.language import LanguageModel
 from rlhf.ppo.layout import at_response
 from rlhf.ppo.update import Evaluation
-
-
-class LanguageModel(Protocol):
-    """A causal model with a value head. Rows are padded on the right."""
-
-    def __call__(self, tokens: Tensor) -> Output:
-        """[rows, tokens] ids to logits and values."""
 
 
 class Packed(NamedTuple):

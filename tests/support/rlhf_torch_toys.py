@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlhf.model.decoder import Decoder, Shape
+from rlhf.model.decoder import Decoder
 from rlhf.model.policy import Packed, evaluate, pack
+from rlhf.model.shape import Shape
 from rlhf.ppo.layout import Masks, response_mask
 from rlhf.ppo.update import Rows
 

@@ -8,8 +8,9 @@ torch = pytest.importorskip("torch")
 
 from support.rlhf_torch_toys import small_model
 
-from rlhf.model.decoder import Cache, Decoder, Shape, rotary_table, rotated
+from rlhf.model.decoder import Cache, Decoder, rotary_table, rotated
 from rlhf.model.policy import evaluate, pack
+from rlhf.model.shape import Shape
 
 TOKENS = torch.tensor([[1, 2, 3, 4, 5, 6]])
 
