@@ -2,17 +2,18 @@
 
     python tests/bench/bench_apiserver.py [--objects 10000]
 
-One server process and this load generator share the machine. Everything goes over TLS and every
-write is durable before its answer. Baselines, measured in the same run: SQLite alone committing one
-row at a time, a server on the same stack that answers with constant bytes, and a list that is
-decoded and encoded anew for its reader.
+One server process and this load generator share the machine, so each rate comes with the CPU time
+of both sides: the server's tells of the server alone, whatever else runs. Everything goes over TLS
+and every write is durable before its answer. Baselines, measured in the same run: SQLite alone
+committing one row at a time, a server on the same stack that answers with constant bytes, and a list
+that is decoded and encoded anew for its reader.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sqlite3
-import ssl
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 import msgspec  # noqa: E402  (after the path)
 import uvicorn  # noqa: E402  (after the path)
 import uvloop  # noqa: E402  (after the path)
+from support.apiserver_load import Load, Spent  # noqa: E402  (after the path)
 from support.embedded import EmbeddedServer, free_port  # noqa: E402  (after the path)
 
 JOBS = "/apis/clusterops.io/v1alpha1/namespaces/bench/trainingjobs"
@@ -32,6 +34,8 @@ WRITES = 1500
 READS = 8000
 WATCHERS = 50
 EVENTS = 2000
+JSON = "Content-Type: application/json\r\n"
+MERGE_PATCH = "Content-Type: application/merge-patch+json\r\n"
 
 
 def job(name: str) -> dict[str, Any]:
@@ -57,125 +61,40 @@ def job(name: str) -> dict[str, Any]:
     }
 
 
-class Connection:
-    """One HTTP/1.1 connection over TLS: as little as a load generator needs."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str):
-        self._reader = reader
-        self._writer = writer
-        self._head = f" HTTP/1.1\r\nHost: {{host}}\r\nAuthorization: Bearer {token}\r\n"
-
-    @classmethod
-    async def open(cls, port: int, tls: ssl.SSLContext, token: str) -> "Connection":
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, limit=2**22)
-        made = cls(reader, writer, token)
-        made._head = made._head.replace("{host}", f"127.0.0.1:{port}")
-        return made
-
-    def send(self, method: str, path: str, body: bytes = b"", more: str = "") -> None:
-        head = f"{method} {path}{self._head}{more}Content-Length: {len(body)}\r\n\r\n"
-        self._writer.write(head.encode() + body)
-
-    async def call(self, method: str, path: str, body: bytes = b"", more: str = "") -> bytes:
-        """The body of the answer, which must be a success."""
-        self.send(method, path, body, more)
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        status = int(head[9:12])
-        assert status < 300, head + await self._reader.read(2000)
-        lower = head.lower()
-        start = lower.index(b"content-length: ") + 16
-        length = int(lower[start : lower.index(b"\r\n", start)])
-        return await self._reader.readexactly(length)
-
-    async def watch(self, path: str, lines: int) -> int:
-        """Read a watch until that many events came; bytes read."""
-        self.send("GET", path)
-        await self._reader.readuntil(b"\r\n\r\n")
-        seen = size = 0
-        while seen < lines:
-            block = await self._reader.read(2**18)
-            assert block, "the watch ended early"
-            seen += block.count(b'{"type":"')
-            size += len(block)
-        return size
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class Load:
-    """Drives one server."""
-
-    def __init__(self, port: int, tls: ssl.SSLContext, token: str) -> None:
-        self._open = lambda: Connection.open(port, tls, token)
-
-    async def rate(
-        self, clients: int, total: int, call: Callable[[Connection, int], Awaitable[Any]]
-    ) -> float:
-        """Calls a second over so many connections."""
-        connections = [await self._open() for _ in range(clients)]
-        numbers = iter(range(total))
-
-        async def work(connection: Connection) -> None:
-            for number in numbers:
-                await call(connection, number)
-
-        begun = time.perf_counter()
-        await asyncio.gather(*map(work, connections))
-        seconds = time.perf_counter() - begun
-        for connection in connections:
-            connection.close()
-        return total / seconds
-
-    async def once(self, call: Callable[[Connection], Awaitable[Any]]) -> float:
-        """Seconds of the fastest of three calls."""
-        connection = await self._open()
-        best = float("inf")
-        for _ in range(3):
-            begun = time.perf_counter()
-            await call(connection)
-            best = min(best, time.perf_counter() - begun)
-        connection.close()
-        return best
-
-
-async def list_in_pages(connection: Connection) -> int:
-    """All jobs, 500 a page; how many."""
-    count, token = 0, ""
+async def list_in_pages(load: Load) -> float:
+    """Seconds to list all jobs, 500 a page."""
+    seconds, token = 0.0, ""
     while True:
         more = f"&continue={token}" if token else ""
-        page = await connection.call("GET", f"{JOBS}?limit=500{more}")
-        count += page.count(b'"apiVersion":"clusterops.io/v1alpha1","kind":"TrainingJob"') or 1
+        page, spent = await load.body(load.request("GET", f"{JOBS}?limit=500{more}"))
+        seconds += spent.wall
         head = page[:400]
         if b'"continue":"' not in head:
-            return count
+            return seconds
         token = head.split(b'"continue":"')[1].split(b'"')[0].decode()
 
 
-async def fan_out(load: Load, server: EmbeddedServer) -> float:
-    """Events delivered a second, over all watchers, while 16 clients write."""
-    listed = server.request("GET", f"{JOBS}?limit=1").json
-    path = f"{JOBS}?watch=true&resourceVersion={listed['metadata']['resourceVersion']}"
-    watchers = [await load._open() for _ in range(WATCHERS)]
-    tasks = [asyncio.create_task(w.watch(path, EVENTS)) for w in watchers]
-    await asyncio.sleep(0.3)  # all of them are waiting
-    begun = time.perf_counter()
-    await load.rate(16, EVENTS, lambda c, n: patch_status(c, n % 1000, f"f{n}"))
-    await asyncio.gather(*tasks)
-    seconds = time.perf_counter() - begun
-    for watcher in watchers:
-        watcher.close()
-    return WATCHERS * EVENTS / seconds
+async def fastest(times: int, measure: Callable[[], Awaitable[float]]) -> float:
+    return min([await measure() for _ in range(times)])
 
 
-def patch_status(connection: Connection, number: int, text: str) -> Awaitable[bytes]:
-    body = json.dumps({"status": {"phase": "Running", "message": text}}).encode()
-    more = "Content-Type: application/merge-patch+json\r\n"
-    return connection.call("PATCH", f"{JOBS}/job-{number:05}/status", body, more)
+def creates(load: Load, numbers: range) -> list[bytes]:
+    bodies = (json.dumps(job(f"job-{number:05}")).encode() for number in numbers)
+    return [load.request("POST", JOBS, body, JSON) for body in bodies]
 
 
-def create(connection: Connection, number: int) -> Awaitable[bytes]:
-    return connection.call("POST", JOBS, json.dumps(job(f"job-{number:05}")).encode())
+def status_patches(load: Load, count: int, text: str) -> list[bytes]:
+    """Patches of the first thousand jobs in turn."""
+    requests = []
+    for number in range(count):
+        body = {"status": {"phase": "Running", "message": f"{text}{number}"}}
+        path = f"{JOBS}/job-{number % 1000:05}/status"
+        requests.append(load.request("PATCH", path, json.dumps(body).encode(), MERGE_PATCH))
+    return requests
+
+
+def gets(load: Load) -> list[bytes]:
+    return [load.request("GET", f"{JOBS}/job-{n % 1000:05}") for n in range(READS)]
 
 
 def sqlite_alone(folder: Path) -> float:
@@ -195,32 +114,41 @@ def sqlite_alone(folder: Path) -> float:
     return WRITES / seconds
 
 
-async def constant_answers(server: EmbeddedServer) -> float:
-    """Gets a second of a server on the same stack that answers with the same constant bytes."""
+async def constant_answers(server: EmbeddedServer) -> Spent:
+    """Gets of a server on the same stack, in its own process, that answers with constant bytes."""
+    port = free_port()
+    command = [sys.executable, __file__, "--constant-server", str(port)]
+    files = [str(server.certificates.server), str(server.certificates.server_key)]
+    process = await asyncio.create_subprocess_exec(*command, *files)
+    try:
+        load = Load(process.pid, port, server.tls(), server.token)
+        requests = gets(load)
+        deadline = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(OSError):
+                await load.answers(16, requests[:64])
+                return await load.answers(16, requests)
+            assert time.monotonic() < deadline, "the server with constant answers did not start"
+            await asyncio.sleep(0.05)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def constant_server(port: int, certificate: str, key: str) -> None:
+    """Serve until SIGTERM."""
     body = json.dumps(job("x")).encode()
+    headers = [(b"content-type", b"application/json"),
+               (b"content-length", str(len(body)).encode())]  # fmt: skip
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        headers = [(b"content-type", b"application/json"),
-                   (b"content-length", str(len(body)).encode())]  # fmt: skip
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    port = free_port()
-    script = asyncio.create_task(_constant_server(application, port, server))
-    await asyncio.sleep(0.5)
-    load = Load(port, server.tls(), server.token)
-    rate = await load.rate(16, READS // 2, lambda c, _: c.call("GET", "/"))
-    script.cancel()
-    return rate
-
-
-async def _constant_server(application: Any, port: int, server: EmbeddedServer) -> None:
-    config = uvicorn.Config(
-        application, port=port, http="httptools", lifespan="off", log_config=None,
-        access_log=False, ssl_certfile=server.certificates.server,
-        ssl_keyfile=server.certificates.server_key,
+    uvicorn.run(
+        application, port=port, http="httptools", loop="uvloop", lifespan="off",
+        log_config=None, access_log=False, ssl_certfile=certificate, ssl_keyfile=key,
     )  # fmt: skip
-    await uvicorn.Server(config)._serve()
 
 
 def resident_mb(process: int) -> float:
@@ -236,58 +164,81 @@ def encoded_anew(bodies: list[bytes]) -> float:
 
 
 def show(what: str, figure: float, unit: str, ratio: str = "") -> None:
-    print(f"  {what:<38} {figure:>10,.1f} {unit:<9} {ratio}", flush=True)
+    print(f"  {what:<38} {figure:>10,.1f} {unit:<6} {ratio}", flush=True)
+
+
+def show_spent(what: str, unit: str, spent: Spent, ratio: str = "") -> None:
+    cpu = f"server CPU {spent.server_us:6.1f} us per {unit}, generator {spent.generator_us:5.1f}"
+    show(what, spent.rate, "/s", f"{cpu}  {ratio}".rstrip())
+
+
+async def measure_writes(load: Load, objects: int, folder: Path) -> None:
+    alone = sqlite_alone(folder)
+    show("baseline: SQLite alone, one row each", alone, "/s")
+    one = await load.answers(1, creates(load, range(WRITES)))
+    show_spent("creates, 1 client", "create", one, f"{one.rate / alone:.2f} x SQLite alone")
+    many = await load.answers(16, creates(load, range(WRITES, objects)))
+    show_spent("creates, 16 clients", "create", many, f"{many.rate / one.rate:.2f} x 1 client")
+    one = await load.answers(1, status_patches(load, WRITES, "a"))
+    show_spent("status patches, 1 client", "patch", one)
+    many = await load.answers(16, status_patches(load, 2 * WRITES, "b"))
+    ratio = f"{many.rate / one.rate:.2f} x 1 client"
+    show_spent("status patches, 16 clients", "patch", many, ratio)
+
+
+async def measure_reads(load: Load, server: EmbeddedServer, objects: int) -> None:
+    constant = await constant_answers(server)
+    show_spent("baseline: constant bytes, 16 clients", "get", constant)
+    found = await load.answers(16, gets(load))
+    ratio = f"{found.server_us / constant.server_us:.2f} x constant"
+    show_spent("gets, 16 clients", "get", found, ratio)
+
+    async def seconds(request: bytes) -> float:
+        return (await load.body(request))[1].wall
+
+    whole = await fastest(3, lambda: seconds(load.request("GET", JOBS)))
+    bodies = [msgspec.json.encode(item) for item in server.request("GET", JOBS).json["items"]]
+    ratio = f"{encoded_anew(bodies) / whole:.1f} x faster than encoding anew"
+    show(f"list of {objects:,}", whole * 1000, "ms", ratio)
+    show("  in pages of 500", await fastest(3, lambda: list_in_pages(load)) * 1000, "ms")
+    accept = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n"
+    table = load.request("GET", f"{JOBS}?includeObject=None", more=accept)
+    show("  as a Table without objects", await fastest(3, lambda: seconds(table)) * 1000, "ms")
+
+
+async def measure_fan_out(load: Load, server: EmbeddedServer) -> None:
+    listed = server.request("GET", f"{JOBS}?limit=1").json
+    revision = listed["metadata"]["resourceVersion"]
+    watch = load.request("GET", f"{JOBS}?watch=true&resourceVersion={revision}")
+    spent = await load.fan_out(watch, WATCHERS, status_patches(load, EVENTS, "f"))
+    show_spent(f"{WATCHERS} watchers x {EVENTS:,} events", "event", spent, "writes included")
 
 
 async def measure(server: EmbeddedServer, objects: int, folder: Path) -> None:
     assert server.process is not None
-    load = Load(server.port, server.tls(), server.token)
+    load = Load(server.process.pid, server.port, server.tls(), server.token)
     server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "bench"}})
     show("RSS, empty", resident_mb(server.process.pid), "MB")
-    alone = sqlite_alone(folder)
-    show("baseline: SQLite alone, one row each", alone, "/s")
-
-    one = await load.rate(1, WRITES, create)
-    show("creates, 1 client", one, "/s", f"{one / alone:.2f} x SQLite alone")
-    rest = objects - WRITES
-    many = await load.rate(16, rest, lambda c, n: create(c, n + WRITES))
-    show("creates, 16 clients", many, "/s", f"{many / one:.2f} x 1 client")
-    one = await load.rate(1, WRITES, lambda c, n: patch_status(c, n, "a"))
-    show("status patches, 1 client", one, "/s")
-    many = await load.rate(16, 2 * WRITES, lambda c, n: patch_status(c, n % 1000, f"b{n}"))
-    show("status patches, 16 clients", many, "/s", f"{many / one:.2f} x 1 client")
-
-    gets = await load.rate(16, READS, lambda c, n: c.call("GET", f"{JOBS}/job-{n % 1000:05}"))
-    constant = await constant_answers(server)
-    show("gets, 16 clients", gets, "/s")
-    show("  (constant bytes, in this process)", constant, "/s", "server and load share one core")
-
-    whole = await load.once(lambda c: c.call("GET", JOBS))
-    bodies = [msgspec.json.encode(item) for item in server.request("GET", JOBS).json["items"]]
-    anew = encoded_anew(bodies)
-    show(
-        f"list of {objects:,}",
-        whole * 1000,
-        "ms",
-        f"{anew / whole:.1f} x faster than encoding anew",
-    )
-    show("  in pages of 500", await load.once(list_in_pages) * 1000, "ms")
-    accept = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n"
-    table = await load.once(lambda c: c.call("GET", f"{JOBS}?includeObject=None", more=accept))
-    show("  as a Table without objects", table * 1000, "ms")
-    show(f"{WATCHERS} watchers x {EVENTS:,} events", await fan_out(load, server), "/s")
+    await measure_writes(load, objects, folder)
+    await measure_reads(load, server, objects)
+    await measure_fan_out(load, server)
     show("RSS after", resident_mb(server.process.pid), "MB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=10_000)
-    objects = parser.parse_args().objects
+    parser.add_argument("--constant-server", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.constant_server:
+        port, certificate, key = arguments.constant_server
+        constant_server(int(port), certificate, key)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with EmbeddedServer(folder / "server") as server:
             print("embedded API server, TLS, every write durable:")
-            uvloop.run(measure(server, objects, folder))
+            uvloop.run(measure(server, arguments.objects, folder))
 
 
 if __name__ == "__main__":
