@@ -31,9 +31,9 @@ class CanaryPlan(NamedTuple):
         """The reward of a canary."""
         return _BASE + (seq // self.every) % _VALUES * _STEP
 
-    def among(self, seqs: Iterable[int]) -> list[int]:
-        """The canaries among some slots."""
-        return [seq for seq in seqs if self.is_canary(seq)]
+    def among(self, seqs: Iterable[int]) -> dict[int, float]:
+        """The canaries among some slots, with their rewards."""
+        return {seq: self.reward(seq) for seq in seqs if self.is_canary(seq)}
 
 
 class CanaryFinding(NamedTuple):
@@ -46,19 +46,18 @@ class CanaryFinding(NamedTuple):
 
 
 def find_offsets(
-    plan: CanaryPlan, received: Mapping[int, float], window: int
+    expected: Mapping[int, float], received: Mapping[int, float], window: int
 ) -> list[CanaryFinding]:
-    """Every canary among the received rewards, with how far off its value was found.
+    """Every canary that was received, with how far off its value was found.
 
-    `received` maps slots to the rewards that entered the update; `window` is how many slots to
-    either side are searched, nearest first.
+    `expected` are the canaries' rewards by slot, `received` the rewards that entered the update, of
+    all slots; `window` is how many slots to either side are searched, nearest first.
     """
-    findings = []
-    for seq in plan.among(received):
-        expected = plan.reward(seq)
-        offset = _nearest(received, seq, expected, min(window, plan.every * _VALUES // 2))
-        findings.append(CanaryFinding(seq, expected, received[seq], offset))
-    return findings
+    return [
+        CanaryFinding(seq, value, received[seq], _nearest(received, seq, value, window))
+        for seq, value in sorted(expected.items())
+        if seq in received
+    ]
 
 
 def _nearest(received: Mapping[int, float], seq: int, value: float, window: int) -> int | None:

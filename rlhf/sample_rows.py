@@ -17,7 +17,7 @@ class SampleRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """A sample as it entered the loss.
 
     `reward` is the number that entered; `recomputed` the one that a pure grader gives for the tokens
-    in the loss, where somebody asked (an audit). `features` are cheap numbers about the sample, e.g.
+    in the loss, where somebody asked (an audit), or, of a canary, the one known beforehand. `features` are cheap numbers about the sample, e.g.
     {"length": 12, "logprob_sum": -8.1}; `latency_seconds` is from claim to answer.
     """
 

@@ -7,7 +7,7 @@ than importing typer. A command's module imports typer on top and all else insid
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -37,6 +37,7 @@ COMMANDS = (
     Row("cancel", "clusterops.cli.cancel", "cancel", "Stop jobs, after a last checkpoint."),
     Row("describe", "clusterops.cli.describe", "describe", "Everything about one job."),
     Row("explain", "clusterops.cli.explain", "explain", "Why a job is where it is, in a sentence."),
+    Row("rlhf", "clusterops.cli.rlhf", "app", "Reinforcement learning from rewards: doctor."),
     Row("operator", "clusterops.cli.serve", "operator", "Run the operator of a cluster."),
     Row("agent", "clusterops.cli.serve", "agent", "Run this machine as a node."),
     Row("version", "clusterops.cli.version", "version", "Versions of this program and the server."),
@@ -48,28 +49,39 @@ COMMANDS = (
 class LazyGroup(TyperGroup):
     """A group whose commands are names and help until one of them is called."""
 
+    rows: ClassVar[tuple[Row, ...]] = COMMANDS
+
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for row in COMMANDS:
+        for row in self.rows:
             stub = TyperCommand(row.name, help=row.help, hidden=row.hidden, rich_markup_mode=None)
             self.add_command(stub)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is called, loaded; an unknown name is refused with what was meant."""
         name, command, rest = super().resolve_command(ctx, args)
-        row = next((row for row in COMMANDS if row.name == name), None)
+        row = next((row for row in self.rows if row.name == name), None)
         return name, command if row is None else load(row), rest
 
 
 def load(row: Row) -> Any:
-    """The real command of a row. Its module may name a command class of its own as `COMMAND_CLASS`."""
+    """The real command of a row, or group of commands when the row names a typer application.
+
+    A module may name a command class of its own as `COMMAND_CLASS`.
+    """
     module = importlib.import_module(row.module)
+    entry = getattr(module, row.function)
+    if isinstance(entry, typer.Typer):
+        group = typer.main.get_command(entry)
+        group.name = row.name
+        conversion.lighten(group)
+        return group
     only = typer.Typer(
         add_completion=False, rich_markup_mode=None, context_settings=_CONTEXT_SETTINGS
     )
     only.command(
         row.name, cls=getattr(module, "COMMAND_CLASS", None), context_settings=_CONTEXT_SETTINGS
-    )(getattr(module, row.function))
+    )(entry)
     command = typer.main.get_command(only)
     conversion.lighten(command)
     return command

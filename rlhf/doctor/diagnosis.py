@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlhf.canaries import CanaryPlan, find_offsets
+from rlhf.canaries import find_offsets
 from rlhf.doctor import absences, audits, drift, evidence, lag, order, stalls
 from rlhf.doctor.findings import ORDER, Finding, Gravity, Section, fault
 from rlhf.identity import Shape
@@ -59,7 +59,7 @@ class Diagnosis(NamedTuple):
         ]
 
 
-def diagnose(folder: Path, *, canaries: CanaryPlan | None = None) -> Diagnosis:
+def diagnose(folder: Path) -> Diagnosis:
     """Examines a run folder, finished or not.
 
     Raises:
@@ -72,7 +72,7 @@ def diagnose(folder: Path, *, canaries: CanaryPlan | None = None) -> Diagnosis:
     if found.has_journal:
         shape, journalled = _from_journal(folder, problems)
         sections += journalled
-    sections += _from_samples(found.samples, shape, canaries)
+    sections += _from_samples(found.samples, shape)
     sections.append(drift.report(found.metrics))
     sections += [
         Section("files", {"problem": told}, (fault("files", told, ORDER),)) for told in problems
@@ -98,15 +98,14 @@ def _from_journal(folder: Path, problems: list[str]) -> tuple[Shape | None, list
     return proof.shape, [order.report(proof), waits.report(), ages.report(), missing.report()]
 
 
-def _from_samples(
-    rows: Mapping[int, SampleRow], shape: Shape | None, canaries: CanaryPlan | None
-) -> list[Section]:
+def _from_samples(rows: Mapping[int, SampleRow], shape: Shape | None) -> list[Section]:
     batch_size = shape.batch_size if shape else _usual_batch(rows)
     received = {seq: row.reward for seq, row in rows.items()}
     expected = {seq: row.recomputed for seq, row in rows.items() if row.recomputed is not None}
     sections = [lag.report(lag.scan(received, expected, batch_size)), audits.audit(rows)]
-    if canaries is not None:
-        sections.append(audits.canaries(find_offsets(canaries, received, 2 * batch_size)))
+    known = {seq: value for seq, value in expected.items() if rows[seq].canary}
+    if known:
+        sections.append(audits.canaries(find_offsets(known, received, 2 * batch_size)))
     if not expected:
         sections += [
             lag.report_feature(name, lag.scan(received, _feature(rows, name), batch_size))

@@ -42,7 +42,6 @@ class OrderProof:
         self.faults: list[str] = []
         self.delivered = 0
         self.trained = 0
-        self.samples = 0
         self.redelivered = 0
         self.lives = 0
         self.redraws = 0
@@ -58,6 +57,14 @@ class OrderProof:
     def order_digest(self) -> str:
         """The digest over all that was delivered."""
         return self._digests.get(self.delivered - 1, OrderDigest.START)
+
+    @property
+    def samples(self) -> int:
+        """How many samples the delivered batches hold; the last of a stream may be short."""
+        if self.shape is None:
+            return 0
+        whole = self.delivered * self.shape.batch_size
+        return whole if self.total is None else min(whole, self.total)
 
     def add(self, numbered: Numbered) -> None:
         """One more record."""
@@ -161,7 +168,6 @@ class OrderProof:
             )
         self._digests[batch] = record.order_digest
         self.delivered = batch + 1
-        self.samples = batch * shape.batch_size + record.count
 
     def _digest(self, number: int, record: Delivered) -> str:
         """The digest from the samples themselves; they are not needed again."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from rlhf.doctor.findings import STALL, Finding, Section, fault
+from rlhf.doctor.findings import STALL, Finding, Section, fault, warning
 from rlhf.identity import Shape
 from rlhf.journal_frames import Numbered
 from rlhf.journal_records import (

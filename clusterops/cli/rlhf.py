@@ -1,0 +1,59 @@
+"""The group `rlhf`: a table of its commands, each loaded when it is called."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clusterops.cli import errors
+from clusterops.cli.main import LazyGroup, Row
+from clusterops.cli.options import Format, Output
+
+COMMANDS = (
+    Row("doctor", "clusterops.cli.rlhf", "doctor", "Say what is wrong with a run, in one line."),
+)
+
+
+class RlhfGroup(LazyGroup):
+    """The commands below `clusterops rlhf`."""
+
+    rows = COMMANDS
+
+
+app = typer.Typer(
+    cls=RlhfGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def rlhf() -> None:
+    """Reinforcement learning from rewards: ordered, verified, and examined."""
+
+
+def doctor(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of the run.")],
+    output: Output = Format.TABLE,
+) -> int:
+    """Examine a run, finished or not: order, alignment of rewards, stalls, staleness, absences.
+
+    The first line is the verdict. Exit code 1 when something is wrong.
+    """
+    from clusterops.cli import output as printer
+    from rlhf.doctor import diagnosis, evidence
+
+    try:
+        found = diagnosis.diagnose(run_folder)
+    except evidence.NoRun as error:
+        way_out = "name the folder that `clusterops rlhf train` wrote"
+        raise errors.CommandError(str(error), way_out, errors.NOT_FOUND) from None
+    if output is Format.JSON:
+        printer.write_json(found.as_json())
+    else:
+        for line in found.lines():
+            printer.write(printer.safe(line))
+    return errors.DONE if found.healthy else errors.FAILED
