@@ -1,0 +1,1 @@
+"""What codes mean: tables with a source for each row, decoded by driver version. Pure."""

@@ -1,0 +1,1 @@
+"""The history of a node: events to incidents. Pure."""

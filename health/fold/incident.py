@@ -1,0 +1,146 @@
+"""An incident: the observations about one fault, each kept once however often it was reported."""
+
+import hashlib
+
+import msgspec
+
+from health.catalogue.rows import Cause
+from health.events import Event, PciAddress, Source
+from health.judge.judgement import Judgement
+
+MAX_OBSERVATIONS = 128
+MAX_RUNS = 32
+RUN_GAP_SECONDS = 30.0
+"""Reports further apart than this are two runs: ends of jobs are matched run by run."""
+
+Key = tuple[str, PciAddress | None, str, str]
+
+
+class Run(msgspec.Struct):
+    """Reports that came close together."""
+
+    first: float
+    last: float
+    count: int
+
+
+class Observation(msgspec.Struct):
+    """One kind of fault at one place of one device, with how often and when it was reported."""
+
+    judgement: Judgement
+    device: PciAddress | None
+    boot: str
+    runs: list[Run]
+    count: int
+    first_text: str
+    last_text: str
+    source: Source
+    propagated: bool = False
+    """The driver itself said that it comes from elsewhere."""
+    simulated: bool = False
+
+    @property
+    def first_at(self) -> float:
+        return self.runs[0].first
+
+    @property
+    def last_at(self) -> float:
+        return self.runs[-1].last
+
+    def count_since(self, moment: float) -> int:
+        """Reports since a moment; of a run that began before it, all."""
+        return sum(run.count for run in self.runs if run.last >= moment)
+
+
+class Incident(msgspec.Struct):
+    """Observations that belong together. It grows while they come; it never decides anything."""
+
+    id: str
+    boot: str
+    opened_at: float
+    last_at: float
+    observations: dict[Key, Observation]
+    devices: list[PciAddress]
+    dropped: int = 0
+    """Reports counted under a coarser observation because there were too many kinds."""
+
+    def of(self, device: PciAddress | None) -> list[Observation]:
+        """The observations about one device."""
+        return [each for each in self.observations.values() if each.device == device]
+
+
+def opened(event: Event, judgement: Judgement) -> Incident:
+    """A new incident. Its id depends on nothing but the first event, so a replay gives it again."""
+    identity = (
+        f"{event.boot}|{event.source}|{event.sequence}|{event.at!r}|{event.text}|{judgement.code}"
+    )
+    digest = hashlib.blake2s(identity.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    name = judgement.code.replace(":", "-").replace("_", "-")
+    return Incident(f"{name}-{digest}", event.boot, event.at, event.at, {}, [])
+
+
+def observe(
+    incident: Incident, event: Event, judgement: Judgement, device: PciAddress | None
+) -> Observation:
+    """Adds a report to an incident."""
+    at = event.at
+    incident.last_at = at
+    key = (judgement.code, device, judgement.variant, judgement.place)
+    found = incident.observations.get(key)
+    if found is None:
+        found = _first(incident, event, judgement, device, key)
+        if found.count == 0:
+            found.count = 1
+            return found
+    found.count += 1
+    run = found.runs[-1]
+    if at - run.last <= RUN_GAP_SECONDS:
+        run.last = at
+        run.count += 1
+    else:
+        _new_run(found, at)
+    found.last_text = event.text
+    if judgement.by_number:
+        found.judgement = judgement
+    return found
+
+
+def _first(
+    incident: Incident, event: Event, judgement: Judgement, device: PciAddress | None, key: Key
+) -> Observation:
+    """The observation that a report of a new kind is counted under, with a count of 0 when new."""
+    if len(incident.observations) >= MAX_OBSERVATIONS:
+        # Noise without end must not take memory without end: the place is given up first.
+        incident.dropped += 1
+        for other, observation in incident.observations.items():
+            if other[0] == judgement.code and other[1] == device:
+                return observation
+        return next(reversed(incident.observations.values()))
+    extra = event.operational
+    fresh = Observation(
+        judgement, device, event.boot, [Run(event.at, event.at, 1)], 0, event.text, event.text, event.source,
+        propagated=extra is not None and extra.propagated,
+        simulated=extra is not None and extra.simulated,
+    )  # fmt: skip
+    incident.observations[key] = fresh
+    if device is not None and device not in incident.devices:
+        incident.devices.append(device)
+    return fresh
+
+
+def _new_run(found: Observation, at: float) -> None:
+    if len(found.runs) >= MAX_RUNS:
+        # The oldest two become one; what is asked about is recent.
+        eldest, second = found.runs[0], found.runs[1]
+        found.runs[:2] = [Run(eldest.first, second.last, eldest.count + second.count)]
+    found.runs.append(Run(at, at, 1))
+
+
+def concerns_hardware(incident: Incident) -> bool:
+    """Whether something in it calls for a repair by itself: then only a repair ends it."""
+    return any(each.judgement.action.concerns_hardware for each in incident.observations.values())
+
+
+def is_fault(observation: Observation) -> bool:
+    """True for what went wrong, false for details and good news."""
+    return observation.judgement.cause not in (Cause.DETAIL, Cause.INFORMATION)

@@ -1,0 +1,1 @@
+"""What one observation calls for, taken alone. Pure."""
