@@ -1,0 +1,1 @@
+"""Keys and values in pages: blocks and their owners, who runs in which step, and the tensors."""
