@@ -127,6 +127,11 @@ class Reporter:
         """Sends the first report at once."""
         self._thread.start()
 
+    @property
+    def started(self) -> bool:
+        """Whether `start` was called."""
+        return self._thread.ident is not None
+
     def wake(self) -> None:
         """Has the next report sent now. Not for signal handlers."""
         self._wake.set()

@@ -149,7 +149,6 @@ class Session:
 
             client = OperatorClient(self._job.endpoint)
             self._reporter = Reporter(client, self._board, self._heartbeat)
-            self._reporter.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -159,7 +158,7 @@ class Session:
             elif self._state is not None:
                 self._state.drop()
         finally:
-            if self._reporter is not None:
+            if self._reporter is not None and self._reporter.started:
                 self._reporter.close(_LAST_REPORT_SECONDS)
             self._signal.restore()
 
@@ -184,6 +183,7 @@ class Session:
             raise ConfigurationError("resume() is called once, with all objects")
         self._contents = Contents(objects, per_rank or {})
         if self.directory is None:
+            self._begin_reporting()
             return Resumed(self.step, True, self.values)
         directory = claimed(self.directory, self._job.identity, self._options, self._ranks)
         self._state = PersistentState(
@@ -195,6 +195,7 @@ class Session:
             self._note_durable,
         )
         fresh = not self._state.resume(strict=strict)
+        self._begin_reporting()
         return Resumed(self.step, fresh, self.values)
 
     def steps(self) -> Iterator[int]:
@@ -224,6 +225,7 @@ class Session:
         nothing in the body is left out. In a loop of one's own it comes here.
         """
         self.metrics.update({name: detached(value) for name, value in metrics.items()})
+        self._begin_reporting()
         if self._progress.complete_step():
             self._boundary()
 
@@ -247,6 +249,7 @@ class Session:
                 "objects and a directory and saves by itself"
             )
         self._own_checkpoints = True
+        self._begin_reporting()
         self._progress.complete_step()
         if self._leave_when_saved:
             raise Leave(self._leave_when_saved)
@@ -277,6 +280,7 @@ class Session:
     def resumed_elsewhere(self, step: int) -> None:
         """Says that the job has restored its own checkpoint, of `step` steps, by itself."""
         self._progress.resumed_at(step)
+        self._begin_reporting()
 
     def save(self) -> None:
         """Saves now and waits until it is durable. Needs `resume` and a directory."""
@@ -371,8 +375,15 @@ class Session:
         if self._state is not None:
             self._state.restore_generators()
         self._progress.begin()
+        self._begin_reporting()
+
+    def _begin_reporting(self) -> None:
+        """The first report names the step this attempt begins with; before a resume it is not known."""
+        if self._reporter is not None and not self._reporter.started:
+            self._reporter.start()
 
     def _end(self) -> None:
+        self._begin_reporting()
         self._progress.require_training()
         self._save_last()
         if self._leave_when_saved and not self.finished:

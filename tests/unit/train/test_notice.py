@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.train_jobs import Walk, walk
+from support.train_jobs import Crash, Walk, walk
 from support.train_operator import TOKEN, Operator, asking, calm
 
 from clusterops import train
@@ -103,6 +103,25 @@ def train_until(
             assert time.monotonic() < deadline, "the session did not come to its end"
             time.sleep(0.002)
     return job, run
+
+
+def test_the_first_report_names_the_step_that_the_attempt_resumed_at(
+    operator: Operator, tmp_path: Path
+) -> None:
+    walk(tmp_path / "job", total=5)
+    operator.reports.clear()
+    with train.session(total_steps=9, checkpoint_dir=tmp_path / "job") as run:
+        run.resume(job=Walk())
+        operator.wait_for(lambda report: report["durable"] is not None)
+        for _ in run.steps():
+            run.report()
+    assert operator.reports[0]["step"] == 5, "counted as steps of this attempt, it would be wrong"
+
+
+def test_a_session_that_fails_before_it_resumes_reports_nothing(operator: Operator) -> None:
+    with pytest.raises(Crash), train.session(total_steps=5):
+        raise Crash
+    assert operator.reports == []
 
 
 def test_each_report_carries_attempt_rank_step_token_and_at_last_finished(
