@@ -8,7 +8,9 @@ from rlhf.reward_queue_types import Batch, Slot
 
 
 def shape(**changes) -> Shape:
-    return Shape(**{"run_id": "run", "seed": 7, "batch_size": 4, "group_size": 2, "lag": 1, **changes})
+    return Shape(
+        **{"run_id": "run", "seed": 7, "batch_size": 4, "group_size": 2, "lag": 1, **changes}
+    )
 
 
 def tokens(slot: Slot, seed: int = 7) -> tuple[list[int], list[int]]:
