@@ -1,0 +1,343 @@
+/* A libnvidia-ml.so.1 without a GPU: it answers from a scenario file, read anew at each call.
+ *
+ * The file is named by FAKE_NVML_SCENARIO and holds one setting a line, "KEY VALUE":
+ *   devices 2                  how many GPUs there are
+ *   0.field.230 1              a field value of GPU 0; 0.field.230.error 3 makes that field fail
+ *   0.remap_pending 1          any other value of GPU 0, by the names used below
+ *   0.error.NAME 15            the call NAME fails so for GPU 0; "error.NAME 9" for calls without one
+ *   hang.NAME 1                the call NAME does not return while the line is there
+ *   0.hang.NAME 1              the same for GPU 0 alone
+ *   event 7 0 8 79 [gi ci]     event number 7 on GPU 0: type 8, content 79; each is given out once
+ * Symbols that a driver lacks are left out at build time: -DWITHOUT_RECENT.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, TIMEOUT = 10, SHORT = 7 };
+
+static int known_devices[64];
+static long long last_event = -1;
+
+static void pause_ms(long ms) {
+  struct timespec t = {ms / 1000, (ms % 1000) * 1000000L};
+  nanosleep(&t, NULL);
+}
+
+static int setting(const char *key, char *value, size_t size) {
+  const char *path = getenv("FAKE_NVML_SCENARIO");
+  FILE *file = path ? fopen(path, "r") : NULL;
+  char line[512];
+  int found = 0;
+  size_t length = strlen(key);
+  if (!file) return 0;
+  while (fgets(line, sizeof line, file)) {
+    if (strncmp(line, key, length) == 0 && line[length] == ' ') {
+      char *end = line + strcspn(line, "\n");
+      *end = 0;
+      snprintf(value, size, "%s", line + length + 1);
+      found = 1;
+    }
+  }
+  fclose(file);
+  return found;
+}
+
+static long long number(const char *key, long long otherwise) {
+  char value[256];
+  return setting(key, value, sizeof value) ? strtoll(value, NULL, 0) : otherwise;
+}
+
+static long long of(int device, const char *name, long long otherwise) {
+  char key[128];
+  snprintf(key, sizeof key, "%d.%s", device, name);
+  return number(key, otherwise);
+}
+
+static void text(int device, const char *name, const char *otherwise, char *out, size_t size) {
+  char key[128], value[256];
+  snprintf(key, sizeof key, "%d.%s", device, name);
+  snprintf(out, size, "%s", setting(key, value, sizeof value) ? value : otherwise);
+}
+
+static int call(const char *name, int device) {
+  char key[128];
+  int error;
+  for (;;) {
+    snprintf(key, sizeof key, "hang.%s", name);
+    int hangs = number(key, 0) != 0;
+    snprintf(key, sizeof key, "%d.hang.%s", device, name);
+    hangs |= device >= 0 && number(key, 0) != 0;
+    if (!hangs) break;
+    pause_ms(20);
+  }
+  snprintf(key, sizeof key, "error.%s", name);
+  error = (int)number(key, 0);
+  if (device >= 0 && !error) {
+    snprintf(key, sizeof key, "%d.error.%s", device, name);
+    error = (int)number(key, 0);
+    if (!error) error = (int)of(device, "error", 0);
+  }
+  return error;
+}
+
+#define ENTER(name, device) do { int e = call(name, device); if (e) return e; } while (0)
+
+static int at(void *handle) { return (int)((int *)handle - known_devices); }
+
+int nvmlInitWithFlags(unsigned flags) { (void)flags; ENTER("init", -1); return OK; }
+int nvmlShutdown(void) {
+  const char *path = getenv("FAKE_NVML_SHUTDOWN");
+  FILE *file = path ? fopen(path, "w") : NULL;
+  if (file) fclose(file);
+  return OK;
+}
+const char *nvmlErrorString(int code) { (void)code; return "fake"; }
+
+int nvmlSystemGetDriverVersion(char *out, unsigned size) {
+  char value[128];
+  ENTER("driver_version", -1);
+  snprintf(out, size, "%s", setting("driver", value, sizeof value) ? value : "580.65.06");
+  return OK;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+  ENTER("count", -1);
+  *count = (unsigned)number("devices", 1);
+  return OK;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+  ENTER("handle", (int)index);
+  if (index >= 64) return INVALID;
+  *handle = &known_devices[index];
+  return OK;
+}
+
+typedef struct {
+  char legacy[16];
+  unsigned domain, bus, device, id, subsystem;
+  char bus_id[32];
+} Pci;
+
+int nvmlDeviceGetPciInfo_v3(void *handle, Pci *pci) {
+  int d = at(handle);
+  ENTER("pci", d);
+  memset(pci, 0, sizeof *pci);
+  pci->domain = (unsigned)of(d, "domain", 0);
+  pci->bus = (unsigned)of(d, "bus", 0x1b + d);
+  pci->device = (unsigned)of(d, "device", 0);
+  snprintf(pci->bus_id, sizeof pci->bus_id, "%08X:%02X:%02X.0", pci->domain, pci->bus, pci->device);
+  return OK;
+}
+
+int nvmlDeviceGetUUID(void *handle, char *out, unsigned size) {
+  char otherwise[64];
+  int d = at(handle);
+  ENTER("uuid", d);
+  snprintf(otherwise, sizeof otherwise, "GPU-00000000-0000-0000-0000-%012d", d);
+  text(d, "uuid", otherwise, out, size);
+  return OK;
+}
+
+int nvmlDeviceGetSerial(void *handle, char *out, unsigned size) {
+  char otherwise[64];
+  int d = at(handle);
+  ENTER("serial", d);
+  snprintf(otherwise, sizeof otherwise, "16500%05d", d);
+  text(d, "serial", otherwise, out, size);
+  return OK;
+}
+
+int nvmlDeviceGetVbiosVersion(void *handle, char *out, unsigned size) {
+  ENTER("vbios", at(handle));
+  text(at(handle), "vbios", "96.00.74.00.01", out, size);
+  return OK;
+}
+
+typedef struct {
+  unsigned field, scope;
+  long long timestamp, latency;
+  unsigned type;
+  int error;
+  union { unsigned long long ull; unsigned ui; double d; } value;
+} FieldValue;
+
+int nvmlDeviceGetFieldValues(void *handle, int count, FieldValue *values) {
+  int d = at(handle);
+  ENTER("fields", d);
+  for (int i = 0; i < count; i++) {
+    char key[64], value[64];
+    snprintf(key, sizeof key, "%d.field.%u.error", d, values[i].field);
+    values[i].error = (int)number(key, 0);
+    snprintf(key, sizeof key, "%d.field.%u", d, values[i].field);
+    values[i].type = 1;
+    if (setting(key, value, sizeof value)) values[i].value.ull = strtoull(value, NULL, 0);
+    else if (values[i].field == 230) values[i].value.ull = 0;
+    else values[i].error = UNSUPPORTED;
+  }
+  return OK;
+}
+
+int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected,
+                              unsigned *pending, unsigned *failure) {
+  int d = at(handle);
+  ENTER("remapped_rows", d);
+  *corrected = 0;
+  *uncorrected = (unsigned)of(d, "remapped", 0);
+  *pending = (unsigned)of(d, "remap_pending", 0);
+  *failure = (unsigned)of(d, "remap_failure", 0);
+  return OK;
+}
+
+int nvmlDeviceGetRetiredPages_v2(void *handle, unsigned cause, unsigned *count,
+                                 unsigned long long *pages, unsigned long long *times) {
+  unsigned there = (unsigned)of(at(handle), cause ? "retired_double" : "retired_single", 0);
+  long long error = of(at(handle), "error.retired_pages", UNSUPPORTED);
+  if (error) return (int)error;
+  ENTER("retired_pages", at(handle));
+  if (*count < there) { *count = there; return SHORT; }
+  for (unsigned i = 0; i < there; i++) pages[i] = times[i] = i;
+  *count = there;
+  return OK;
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(void *handle, unsigned *pending) {
+  long long error = of(at(handle), "error.retirement_pending", UNSUPPORTED);
+  if (error) return (int)error;
+  *pending = (unsigned)of(at(handle), "retirement_pending", 0);
+  return OK;
+}
+
+int nvmlDeviceGetTotalEccErrors(void *handle, unsigned kind, unsigned counter,
+                                unsigned long long *count) {
+  int d = at(handle);
+  (void)counter;
+  ENTER("ecc", d);
+  *count = (unsigned long long)of(d, kind ? "ecc_uncorrected" : "ecc_corrected", 0);
+  return OK;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *reasons) {
+  ENTER("clocks", at(handle));
+  *reasons = (unsigned long long)of(at(handle), "clocks", 1);
+  return OK;
+}
+
+int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *active) {
+  int d = at(handle);
+  char key[32];
+  ENTER("nvlink", d);
+  if (link >= of(d, "links", 0)) return link == 0 || link >= 18 ? INVALID : UNSUPPORTED;
+  snprintf(key, sizeof key, "link.%u", link);
+  *active = (unsigned)of(d, key, 1);
+  return OK;
+}
+
+int nvmlDeviceGetPcieReplayCounter(void *handle, unsigned *count) {
+  ENTER("pcie_replay", at(handle));
+  *count = (unsigned)of(at(handle), "pcie_replay", 0);
+  return OK;
+}
+
+#ifndef WITHOUT_RECENT
+typedef struct { unsigned version, channel, tpc; } Repair;
+int nvmlDeviceGetRepairStatus(void *handle, Repair *repair) {
+  ENTER("repair", at(handle));
+  repair->channel = (unsigned)of(at(handle), "repair_channel", 0);
+  repair->tpc = (unsigned)of(at(handle), "repair_tpc", 0);
+  return OK;
+}
+
+typedef struct { unsigned version, flag; } Unrepairable;
+int nvmlDeviceGetUnrepairableMemoryFlag_v1(void *handle, Unrepairable *memory) {
+  ENTER("unrepairable", at(handle));
+  memory->flag = (unsigned)of(at(handle), "unrepairable", 0);
+  return OK;
+}
+
+typedef struct { unsigned version; unsigned long long counters[11]; unsigned exceeded; } Sram;
+int nvmlDeviceGetSramEccErrorStatus(void *handle, Sram *sram) {
+  ENTER("sram", at(handle));
+  sram->exceeded = (unsigned)of(at(handle), "sram_exceeded", 0);
+  return OK;
+}
+
+typedef struct {
+  unsigned version;
+  unsigned char cluster[16];
+  int status;
+  unsigned clique, state, mask;
+} Fabric;
+int nvmlDeviceGetGpuFabricInfoV(void *handle, Fabric *fabric) {
+  ENTER("fabric", at(handle));
+  fabric->state = (unsigned)of(at(handle), "fabric_state", 3);
+  fabric->mask = (unsigned)of(at(handle), "fabric_mask", 0xaa);
+  fabric->status = 0;
+  return OK;
+}
+
+typedef struct { unsigned version; int margin; } Margin;
+int nvmlDeviceGetMarginTemperature(void *handle, Margin *margin) {
+  ENTER("margin", at(handle));
+  margin->margin = (int)of(at(handle), "thermal_margin", 40);
+  return OK;
+}
+#endif
+
+int nvmlDeviceGetSupportedEventTypes(void *handle, unsigned long long *types) {
+  ENTER("event_types", at(handle));
+  *types = (unsigned long long)of(at(handle), "event_types", 0xfe0b);
+  return OK;
+}
+
+int nvmlEventSetCreate(void **set) { ENTER("event_set", -1); *set = &last_event; return OK; }
+int nvmlEventSetFree(void *set) { (void)set; return OK; }
+int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set) {
+  (void)set;
+  ENTER("register", at(handle));
+  return types & ~(unsigned long long)of(at(handle), "event_types", 0xfe0b) ? INVALID : OK;
+}
+
+typedef struct {
+  void *device;
+  unsigned long long type, content;
+  unsigned gi, ci;
+} EventData;
+
+static int next_event(EventData *event) {
+  const char *path = getenv("FAKE_NVML_SCENARIO");
+  FILE *file = path ? fopen(path, "r") : NULL;
+  char line[512];
+  int found = 0;
+  if (!file) return 0;
+  while (!found && fgets(line, sizeof line, file)) {
+    long long id;
+    int device;
+    unsigned long long type, content;
+    unsigned gi = 0xffffffffu, ci = 0xffffffffu;
+    if (sscanf(line, "event %lld %d %lli %lli %u %u", &id, &device, (long long *)&type,
+               (long long *)&content, &gi, &ci) >= 4 && id > last_event) {
+      last_event = id;
+      event->device = &known_devices[device];
+      event->type = type;
+      event->content = content;
+      event->gi = gi;
+      event->ci = ci;
+      found = 1;
+    }
+  }
+  fclose(file);
+  return found;
+}
+
+int nvmlEventSetWait_v2(void *set, EventData *event, unsigned timeout) {
+  (void)set;
+  ENTER("event_wait", -1);
+  for (unsigned waited = 0;; waited += 20) {
+    if (next_event(event)) return OK;
+    if (waited >= timeout) return TIMEOUT;
+    pause_ms(20);
+  }
+}
