@@ -93,7 +93,8 @@ class DataCursor:
 
     def issue(self) -> Batch:
         """The next batch that was neither issued in this process nor consumed before."""
-        start = self._issued
+        # After a restart the frontier may have swallowed what an earlier process consumed ahead.
+        start = max(self._issued, self._frontier)
         while start in self._ahead:
             start = self._ahead[start].stop
         later = [other for other in self._ahead if other > start]

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.train_disk import CrashingDisk
 
@@ -74,6 +74,7 @@ def test_no_two_positions_of_an_epoch_hold_the_same_item(
 
 @quick
 @given(st.integers(1, 40), st.integers(1, 9), st.lists(st.integers(0, 5), max_size=40))
+@example(1, 1, [1, 1, 1, 4, 0, 1, 3, 1, 3])  # a hole filled after a restart, up to what lay ahead
 def test_any_mix_of_fetching_ahead_finishing_and_restarting_consumes_each_item_once(
     size: int, batch_size: int, moves: list[int]
 ) -> None:
