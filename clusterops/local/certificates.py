@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -19,7 +20,7 @@ from clusterops.local.state_folder import write_atomically
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 365
-RENEW_DAYS = 30
+RENEWAL = datetime.timedelta(days=30)
 
 
 @dataclass(frozen=True)
@@ -32,22 +33,20 @@ class Certificates:
 
 
 def ensure(folder: Path, now: datetime.datetime) -> Certificates:
-    """Makes what is missing or about to expire in `folder`; `now` is aware, UTC."""
+    """Makes what is missing, damaged, of no use together, or about to expire in `folder`; `now` is
+    aware, UTC.
+    """
     files = Certificates(folder / "ca.crt", folder / "server.crt", folder / "server.key")
     authority_key_file = folder / "ca.key"
-    if not (files.authority.exists() and authority_key_file.exists()):
+    pair = _pair(files.authority, authority_key_file, now)
+    if pair is None:
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _authority(key, now)
+        pair = _authority(key, now), key
         _write(authority_key_file, _pem_key(key), 0o600)
-        _write(files.authority, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
-        files.server.unlink(missing_ok=True)
-    if not _still_valid(files, now):
-        authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
-        authority_key = serialization.load_pem_private_key(authority_key_file.read_bytes(), None)
-        if not isinstance(authority_key, ec.EllipticCurvePrivateKey):
-            raise ValueError(
-                f"{authority_key_file} is not an elliptic-curve key; delete {folder} to make new ones"
-            )
+        _write(files.authority, pair[0].public_bytes(serialization.Encoding.PEM), 0o644)
+    authority, authority_key = pair
+    serving = _pair(files.server, files.server_key, now)
+    if serving is None or not _issued_by(serving[0], authority):
         key = ec.generate_private_key(ec.SECP256R1())
         _write(files.server_key, _pem_key(key), 0o600)
         certificate = _server(key, authority, authority_key, now)
@@ -55,13 +54,27 @@ def ensure(folder: Path, now: datetime.datetime) -> Certificates:
     return files
 
 
-def _still_valid(files: Certificates, now: datetime.datetime) -> bool:
+def _pair(
+    certificate_file: Path, key_file: Path, now: datetime.datetime
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+    """A certificate and its key, None unless both can be read, belong together and last a while."""
     try:
-        certificate = x509.load_pem_x509_certificate(files.server.read_bytes())
-    except (OSError, ValueError):
-        return False
+        certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+    except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):
+        return None
     left = certificate.not_valid_after_utc - now
-    return files.server_key.exists() and left > datetime.timedelta(days=RENEW_DAYS)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or left <= RENEWAL:
+        return None
+    return (certificate, key) if certificate.public_key() == key.public_key() else None
+
+
+def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _name(common: str) -> x509.Name:

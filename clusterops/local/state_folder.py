@@ -203,15 +203,24 @@ class StateFolder:
         Raises:
             PortTaken: another program listens on one of them.
         """
-        try:
-            ports = {name: int(json.loads(self.ports.read_text())[name]) for name in PORT_NAMES}
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        ports = self._known_ports()
+        if ports is None:
             ports = _free_ports()
             write_atomically(self.ports, json.dumps(ports, indent=2) + "\n")
         for name, port in ports.items():
             if not _can_bind(port):
                 raise PortTaken(port, name)
         return ports
+
+    def _known_ports(self) -> dict[str, int] | None:
+        """The ports in the file; None when it is not there or says what no ports can be."""
+        try:
+            known = json.loads(self.ports.read_text())
+            ports = {name: int(known[name]) for name in PORT_NAMES}
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        distinct = len(set(ports.values())) == len(ports)
+        return ports if distinct and all(0 < port < 1 << 16 for port in ports.values()) else None
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:

@@ -69,10 +69,28 @@ def test_an_expiring_server_certificate_is_renewed_under_the_same_authority(tmp_
     assert files.server.read_bytes() != server
 
 
-@pytest.mark.parametrize("damage", ["server.crt", "server.key"])
-def test_a_lost_or_torn_file_is_made_anew(tmp_path: Path, damage: str):
+@pytest.mark.parametrize("content", [None, "", "-----BEGIN", "a pair's other half"])
+@pytest.mark.parametrize("damaged", ["server.crt", "server.key", "ca.crt", "ca.key"])
+async def test_a_lost_torn_or_foreign_file_is_made_anew_with_all_that_hangs_on_it(
+    tmp_path: Path, damaged: str, content: str | None
+):
+    now = datetime.datetime.now(datetime.UTC)
+    for name in ("ours", "others"):
+        (tmp_path / name).mkdir()
+        certificates.ensure(tmp_path / name, now)
+    broken = tmp_path / "ours" / damaged
+    if content is None:
+        broken.unlink()
+    elif content.startswith("a pair"):
+        broken.write_bytes((tmp_path / "others" / damaged).read_bytes())
+    else:
+        broken.write_text(content)
+    await _handshake(certificates.ensure(tmp_path / "ours", now), "127.0.0.1")
+
+
+def test_an_expiring_authority_takes_the_servers_certificate_along(tmp_path: Path):
     files = certificates.ensure(tmp_path, NOW)
-    (tmp_path / damage).unlink()
-    certificates.ensure(tmp_path, NOW)
-    assert files.server.exists()
-    assert files.server_key.exists()
+    authority, server = files.authority.read_bytes(), files.server.read_bytes()
+    certificates.ensure(tmp_path, NOW + datetime.timedelta(days=3645))
+    assert files.authority.read_bytes() != authority
+    assert files.server.read_bytes() != server

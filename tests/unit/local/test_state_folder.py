@@ -84,8 +84,18 @@ def test_ports_stay_the_same_from_one_start_to_the_next(tmp_path: Path):
     assert folder.fixed_ports() == folder.fixed_ports()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"apiserver": "x"}'])
-def test_an_unreadable_list_of_ports_is_made_anew(tmp_path: Path, content: str):
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"apiserver": "x"}',
+        '{"apiserver": 70000, "endpoint": 0}',
+        '{"apiserver": 40001, "endpoint": 40001}',
+    ],
+)
+def test_a_list_of_what_can_be_no_ports_is_made_anew(tmp_path: Path, content: str):
     folder = StateFolder(tmp_path)
     folder.ports.write_text(content)
     ports = folder.fixed_ports()
