@@ -104,13 +104,13 @@ def events(raw_lines: Iterable[str], history_counts: dict[str, int]) -> Iterator
     boot, boot_name = 0, "boot-0"
     for record in records(map(record_text, raw_lines)):
         line = lines.line(record.text)
+        if line.cut:
+            history_counts["cut"] = history_counts.get("cut", 0) + 1
         if line.what is None:
             reason = str(line.unused)
             history_counts[reason] = history_counts.get(reason, 0) + 1
             if line.unused is Unused.NOT_A_DRIVER_LINE:
                 continue
-        if line.cut:
-            history_counts["cut"] = history_counts.get("cut", 0) + 1
         stamp = stamps.stamp(line.head)
         at = timeline.place(stamp)
         if timeline.boot != boot:

@@ -33,7 +33,9 @@ _SXID_PLACE = re.compile(
     r"(?:Link (-?\d{1,3})|instance=(\d{1,3})(?:, chiplet=\d{1,3})?)[, ]{0,3}",
     re.ASCII | re.IGNORECASE,
 )
-_SXID_DETAIL = re.compile(r"(?:Severity \d{1,3} Engine instance|Data \{)", re.ASCII | re.IGNORECASE)
+_SXID_DETAIL = re.compile(
+    r"(?:Severity \d{1,3} Engine instance|Data ?[\[{])", re.ASCII | re.IGNORECASE
+)
 _FIRST = " (First)"
 
 _OFF = "fallen off the bus"

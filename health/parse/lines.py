@@ -60,7 +60,7 @@ def _without_nvrm(text: str, cut: bool) -> Line:
     if start < 0:
         start = text.find("Xid (")
         if start < 0 or (start > 0 and text[start - 1].isalnum()):
-            return _NOT_OURS
+            return _NOT_OURS._replace(cut=True) if cut else _NOT_OURS
         return _made(forms.xid(text, start), text[:start], text[start:], cut)
     body = text[start:]
     if "SXid" not in body[:40]:
