@@ -4,6 +4,7 @@ The one place that knows the family of every room's errors; a command raises, an
 failure itself.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -28,6 +29,20 @@ INTERRUPTED = 130
 JOB_FAILED = 100
 JOB_NOT_FINISHED = 101
 JOB_CANCELLED = 103
+
+
+_FREE_SPACE = "free some space there, then do it again: what was saved before is intact"
+_MAKE_WRITABLE = "see who may write there, or choose another place"
+_WAYS_OUT = {
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.EFBIG: "raise the limit on the size of files: ulimit -f",
+    errno.EROFS: _MAKE_WRITABLE,
+    errno.EACCES: _MAKE_WRITABLE,
+    errno.EPERM: _MAKE_WRITABLE,
+    errno.EMFILE: "raise the limit on open files: ulimit -n",
+    errno.ENOTDIR: "a file is where a folder has to be: move it away",
+}
 
 
 class CommandError(Exception):
@@ -168,5 +183,6 @@ def _system(error: BaseException) -> Failure | None:
         return Failure(TIMED_OUT, str(error) or "it took too long")
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        return Failure(FAILED, f"{place}{error.strerror or error}")
+        way_out = _WAYS_OUT.get(error.errno or 0, "")
+        return Failure(FAILED, f"{place}{error.strerror or error}", way_out)
     return None

@@ -114,16 +114,35 @@ def _detach(folder: StateFolder, nodes: int, gpus: int | None, grace: float) -> 
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
-    wait_until(
-        lambda: folder.ready_mark.exists() or process.poll() is not None, DETACHED_START_SECONDS
-    )
-    if not folder.ready_mark.exists():
-        raise StartFailed(log.read_text(errors="replace").strip(), f"the whole log is {log}")
+    try:
+        wait_until(
+            lambda: folder.ready_mark.exists() or process.poll() is not None,
+            DETACHED_START_SECONDS,
+        )
+        ready = folder.ready_mark.exists()
+    except KeyboardInterrupt:
+        _abandon(process)
+        raise
+    if not ready:
+        _abandon(process)
+        # What it told before it failed is no news; its own "error: " is said by this process.
+        said = f"\n{log.read_text(errors='replace').strip()}"
+        before, _, error = said.partition("\nerror: ")
+        raise StartFailed(error or before.strip() or "it said nothing", f"the whole log is {log}")
     typer.echo(
         f"local mode runs in the background, process {process.pid}; stop it with: clusterops down"
     )
     for command in next_commands(folder):
         typer.echo(f"  {command}")
+
+
+def _abandon(process: subprocess.Popen[bytes]) -> None:
+    """Ends a background process that is not wanted any more, with all that it has started."""
+    process.terminate()
+    try:
+        process.wait(DOWN_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()  # its parts end with it
 
 
 def down(

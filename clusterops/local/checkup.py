@@ -115,12 +115,17 @@ def _database(folder: StateFolder) -> Finding:
         # The server holds it exclusively and checked every row when it started.
         return Finding("database", "in use by the API server")
     remedy = (
-        f"move {folder.database} and its -wal file away; `up` then starts with an empty cluster"
+        f"restore a copy, or move {folder.database}, its -wal and its -shm file away together; `up` "
+        "then starts with an empty cluster"
     )
     try:
         # Not as immutable: that would miss what only the write-ahead log holds.
         with sqlite3.connect(f"file:{folder.database}?mode=ro", uri=True, timeout=5) as database:
             verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        # Said of the place and of who holds the file, not of what is in it: nothing to throw away.
+        free = f"see that {folder.root} can be written and that no other program uses the database"
+        return Finding("database", f"cannot be opened: {error}", free)
     except sqlite3.Error as error:
         return Finding("database", f"cannot be read: {error}", remedy)
     size = folder.database.stat().st_size / 1024**2

@@ -69,18 +69,18 @@ class Observed:
 async def observe(folder: StateFolder, client: Client | None = None) -> Observed:
     """Looks once. Without a client it connects by the folder's kubeconfig."""
     parts = read_parts(folder)
-    own = None if client else connect.load(folder.kubeconfig)
     try:
-        asked = client or Client(
-            own.transport if own else connect.load(folder.kubeconfig).transport
-        )
-        nodes, _ = await asked.list(names.NODES)
-        jobs, _ = await asked.list(names.TRAINING_JOBS)
+        async with contextlib.AsyncExitStack() as stack:
+            asked = client
+            if asked is None:
+                # While local mode is still starting there may be no kubeconfig.
+                own = connect.load(folder.kubeconfig)
+                stack.push_async_callback(own.close)
+                asked = Client(own.transport)
+            nodes, _ = await asked.list(names.NODES)
+            jobs, _ = await asked.list(names.TRAINING_JOBS)
     except KubeError as error:
         return Observed(str(folder.root), folder.running_pid(), parts, (), (), str(error))
-    finally:
-        if own is not None:
-            await own.close()
     return Observed(
         str(folder.root),
         folder.running_pid(),

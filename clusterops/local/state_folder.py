@@ -224,14 +224,23 @@ class StateFolder:
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replaces a file as a whole: readers see the old content or the new, never a part."""
+    """Replaces a file as a whole: readers see the old content or the new, never a part.
+
+    Raises:
+        OSError: it cannot be written; the old content stays, and nothing else is left.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        # What failed while writing, as on a full disk, knows no file name.
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def file_system_of(path: Path) -> str:

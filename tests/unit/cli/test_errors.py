@@ -1,5 +1,8 @@
 """From every room's errors to exit codes and words."""
 
+import errno
+import os
+
 import pytest
 
 from clusterops.cli import errors
@@ -29,6 +32,16 @@ def test_an_error_has_its_code_and_says_what(error: Exception, code: int) -> Non
     failure = errors.failure_of(error)
     assert failure.code == code
     assert failure.what
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.ENOSPC, "free some space"), (errno.EROFS, "may write"), (errno.EACCES, "may write")],
+)
+def test_what_the_system_refuses_comes_with_a_way_out(number: int, advice: str) -> None:
+    failure = errors.failure_of(OSError(number, os.strerror(number), "/state/up.pid"))
+    assert failure.what.startswith("/state/up.pid: ")
+    assert advice in failure.way_out
 
 
 def test_a_missing_object_is_told_from_a_missing_kind() -> None:

@@ -1,5 +1,6 @@
 """The state folder: where it is, who may read it, who holds it, which ports it keeps."""
 
+import errno
 import json
 import os
 import socket
@@ -109,3 +110,19 @@ def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path):
         with pytest.raises(PortTaken, match=str(port)) as refusal:
             folder.fixed_ports()
     assert "ports.json" in refusal.value.way_out
+
+
+def test_a_write_that_fails_names_the_file_and_leaves_the_old_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    target = tmp_path / "ports.json"
+    target.write_text("old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device") as failure:
+        state_folder.write_atomically(target, "new")
+    assert failure.value.filename == str(target)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"ports.json": "old"}
