@@ -79,8 +79,8 @@ class CauseRule(_Section, frozen=True, forbid_unknown_fields=True):
     """It may also be reported so long before it."""
     victim: bool = False
     """True when nothing has to be done about the effect itself."""
-    off: bool = False
-    """Switches a shipped rule off."""
+    disabled: bool = False
+    """Switches a shipped rule off (`off` itself is a truth value in YAML)."""
 
 
 class Counted(StrEnum):
@@ -117,7 +117,7 @@ class Threshold(_Section, frozen=True, forbid_unknown_fields=True):
     """Only faults at one place of the GPU: one link, one GPC and TPC."""
     others_quiet: bool = False
     """Only while no other GPU of the node shows the same fault."""
-    off: bool = False
+    disabled: bool = False
 
 
 class Override(_Section, frozen=True, forbid_unknown_fields=True):

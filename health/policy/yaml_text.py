@@ -58,8 +58,8 @@ def policy(text: str, shipped: str | None = None) -> Policy:
         raise PolicyError("; ".join(complaints))
     return msgspec.structs.replace(
         found,
-        causes=tuple(rule for rule in found.causes if not rule.off),
-        thresholds=tuple(each for each in found.thresholds if not each.off),
+        causes=tuple(rule for rule in found.causes if not rule.disabled),
+        thresholds=tuple(each for each in found.thresholds if not each.disabled),
     )
 
 
@@ -120,7 +120,7 @@ def contradictions(found: Policy) -> list[str]:
     said += [
         f"threshold {each.name}: its window is longer than history_seconds"
         for each in found.thresholds
-        if each.window_seconds > found.grouping.history_seconds and not each.off
+        if each.window_seconds > found.grouping.history_seconds and not each.disabled
     ]
     return said + _weaker_with_more(found) + _circles(found)
 
@@ -158,7 +158,7 @@ def _weaker_with_more(found: Policy) -> list[str]:
                 and few.window_seconds >= many.window_seconds
                 and few.action.severity > many.action.severity
                 and CodeSet(few.codes).meets(CodeSet(many.codes))
-                and not (few.off or many.off)
+                and not (few.disabled or many.disabled)
             ):
                 said.append(
                     f"thresholds: {many.name} ({many.at_least}) calls for less than "
@@ -169,7 +169,7 @@ def _weaker_with_more(found: Policy) -> list[str]:
 
 def _circles(found: Policy) -> list[str]:
     """Two faults must not explain each other."""
-    rules = [rule for rule in found.causes if not rule.off and "*" not in rule.causes]
+    rules = [rule for rule in found.causes if not rule.disabled and "*" not in rule.causes]
     sets = [(rule, CodeSet(rule.effects), CodeSet(rule.causes)) for rule in rules]
     return [
         f"causes: {one.name} and {other.name} explain each other"

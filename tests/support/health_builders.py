@@ -65,7 +65,7 @@ def ended(at: float, job: str, how: Ending, device: PciAddress = GPU, **more: An
 
 
 def policy(text: str = "") -> Policy:
-    return yaml_text.policy(text, shipped.policy_text())
+    return yaml_text.policy(text, shipped.policy_text()) if text else shipped.policy()
 
 
 def history(
