@@ -1,25 +1,22 @@
 """Putting the server together, and its life from the open database to the last answered request."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import uvicorn
-
 from clusterops.apiserver.access import Gate, Tokens, load_tokens
 from clusterops.apiserver.definitions import RESOURCE as DEFINITIONS
 from clusterops.apiserver.deletion import Deletion
 from clusterops.apiserver.expiry import EventExpiry
 from clusterops.apiserver.failpoints import from_environment
+from clusterops.apiserver.front import Front, tls_context
 from clusterops.apiserver.http import ApiServer
 from clusterops.apiserver.kind import Kind
 from clusterops.apiserver.kind_set import KindSet
@@ -41,8 +38,6 @@ from clusterops.apiserver.writes import Writes
 from clusterops.apiserver.written_object import WriteOptions, as_text
 
 HOST = "127.0.0.1"  # the only address it ever listens on
-IDLE_SECONDS = 300  # before a connection without a request is closed
-SHUTDOWN_SECONDS = 5  # for requests under way, once all watches have ended
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 _log = logging.getLogger(__name__)
@@ -161,14 +156,6 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class _Uvicorn(uvicorn.Server):
-    """Uvicorn, whose signals are the caller's business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def _listen(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -213,49 +200,24 @@ async def _serve_requests(
     stop: asyncio.Event,
     ready: asyncio.Event,
 ) -> None:
-    front = _Uvicorn(
-        uvicorn.Config(
-            server.application,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=1024,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            ssl_certfile=config.tls_certificate,
-            ssl_keyfile=config.tls_key,
-        )
-    )
-    requests = asyncio.create_task(front.serve(sockets=[listener]), name="requests")
+    front = Front(server.application, _now)
     collector = asyncio.create_task(server.lifecycle.run(), name="lifecycle")
     expiry = asyncio.create_task(server.expiry.run(), name="expiry")
     stopping = asyncio.create_task(stop.wait(), name="stop")
-    started = asyncio.create_task(_when_started(front, ready), name="started")
+    tasks = (collector, expiry, stopping)
     try:
-        await asyncio.wait(
-            (requests, collector, expiry, stopping), return_when=asyncio.FIRST_COMPLETED
-        )
+        await front.start(listener, tls_context(config.tls_certificate, config.tls_key))
+        ready.set()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         server.end_streams()
-        front.should_exit = True
-        for task in (collector, expiry, stopping, started):
+        await front.stop()
+        for task in tasks:
             task.cancel()
-        outcomes = await asyncio.gather(
-            requests, collector, expiry, stopping, started, return_exceptions=True
-        )
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
-
-
-async def _when_started(front: uvicorn.Server, ready: asyncio.Event) -> None:
-    while not front.started:  # noqa: ASYNC110  (uvicorn has no other way of telling)
-        await asyncio.sleep(0.005)
-    ready.set()
 
 
 def run(config: ServerConfig) -> None:
