@@ -2,7 +2,8 @@
 
 A restart comes back to a checkpoint of the weights, which have seen the batches below `trained`.
 Batches at or beyond it that were delivered, even trained, in the lost part of the run are
-delivered again, the same ones: their samples and rewards are in the journal.
+delivered again, the same ones: their samples and rewards are in the journal. Where the stream ends,
+whoever resumes says anew: the run may have been given more steps.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,6 @@ from rlhf.journal_records import (
     Answered,
     Base,
     Delivered,
-    Ended,
     Redrawn,
     Resumed,
     Started,
@@ -49,7 +49,6 @@ class Replay:
         self.records = 0
         self._last = -1
         self._first_live = self.trained * shape.batch_size
-        self._total: int | None = None
         self._short_end: int | None = None
         """Where the stream ended with a short batch that was trained: it cannot go on."""
         self._by_kind: dict[type, Callable[[Any], None]] = {
@@ -61,7 +60,6 @@ class Replay:
             Redrawn: self._redrawn,
             Delivered: self._delivered,
             Trained: self._trained,
-            Ended: self._ended,
         }
 
     def add(self, numbered: Numbered) -> None:
@@ -93,8 +91,6 @@ class Replay:
             )
         if self._short_end is not None:
             stream.next_seq = stream.total = self._short_end
-        elif self._total is not None:
-            stream.end(self._total)
         return stream
 
     def _started(self, record: Started) -> None:
@@ -119,8 +115,6 @@ class Replay:
 
     def _resumed(self, record: Resumed) -> None:
         self.life = max(self.life, record.life)
-        # Whoever resumes says anew where the stream ends; it may have been given more steps.
-        self._total = None
 
     def _submitted(self, record: Submitted) -> None:
         if record.seq < self._first_live:
@@ -157,7 +151,9 @@ class Replay:
 
     def _delivered(self, record: Delivered) -> None:
         if record.batch >= self.trained:
-            self.stream.promised[record.batch] = record.order_digest
+            # A short one, at the end, may come again longer.
+            if record.count == self.shape.batch_size:
+                self.stream.promised[record.batch] = record.order_digest
         elif record.batch == self.stream.delivered:
             self.stream.delivered += 1
             self.stream.digest.value = record.order_digest
@@ -169,9 +165,6 @@ class Replay:
     def _trained(self, record: Trained) -> None:
         if record.batch == self.stream.trained and record.batch < self.trained:
             self.stream.trained += 1
-
-    def _ended(self, record: Ended) -> None:
-        self._total = record.total
 
 
 def restore(

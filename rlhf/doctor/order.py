@@ -52,6 +52,7 @@ class OrderProof:
         self._digests: dict[int, str] = {-1: OrderDigest.START}
         """The order digest after each batch."""
         self._base = 0
+        self._short: int | None = None
 
     @property
     def order_digest(self) -> str:
@@ -106,6 +107,9 @@ class OrderProof:
         again = max(record.trained, self._base)
         self.redelivered += max(0, self.delivered - again)
         self.delivered = self.trained = again
+        if self._short is not None and self._short >= again:
+            del self._digests[self._short]
+            self._short = None
 
     def _submitted(self, number: int, record: Submitted) -> None:
         before = self._samples.get(record.seq)
@@ -159,7 +163,7 @@ class OrderProof:
             and self.total != batch * shape.batch_size + record.count
         ):
             self._fault(number, f"batch {batch} has {record.count} samples")
-        known = self._digests.get(batch)
+        known = self._digests.get(batch) if record.count == shape.batch_size else None
         digest = known if known is not None else self._digest(number, record)
         if digest != record.order_digest:
             self._fault(
@@ -167,15 +171,20 @@ class OrderProof:
                 f"batch {batch} has order digest {record.order_digest}; its samples give {digest}",
             )
         self._digests[batch] = record.order_digest
+        if record.count < shape.batch_size:
+            self._short = batch
         self.delivered = batch + 1
 
     def _digest(self, number: int, record: Delivered) -> str:
-        """The digest from the samples themselves; they are not needed again."""
+        """The digest from the samples themselves, which are not needed again.
+
+        But for those of a short batch at the end: after a restart it may come again longer.
+        """
         assert self.shape is not None
         first = record.batch * self.shape.batch_size
         rows = []
         for seq in range(first, first + record.count):
-            sample = self._samples.pop(seq, None)
+            sample = self._samples.get(seq)
             if sample is None or not sample.answered:
                 self._fault(number, f"slot {seq} was delivered without a reward")
                 continue
@@ -188,6 +197,9 @@ class OrderProof:
                     sample.response_digest,
                 )
             )
+        if record.count == self.shape.batch_size:
+            for seq in range(first, first + record.count):
+                self._samples.pop(seq, None)
         before = self._digests.get(record.batch - 1, OrderDigest.START)
         return OrderDigest(before).extend(rows)
 

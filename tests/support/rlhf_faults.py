@@ -25,7 +25,6 @@ from rlhf.reward_queue_types import (
     EndOfStream,
     Hedge,
     Limits,
-    Outcome,
     RunFailure,
     Slot,
 )
@@ -111,7 +110,8 @@ class World:
         del self.weights[length:]
         self._events: list[tuple[float, int, str, Any]] = []
         self._number = 0
-        self._busy = 0
+        self._busy: dict[Envelope, float] = {}
+        """What the graders are at, and since when; each gives up by itself at the deadline."""
         self._training: Batch | None = None
         self.queue.end(0.0, self.batches * self.shape.batch_size)
 
@@ -134,7 +134,8 @@ class World:
         if self._deliver():
             return True
         tick = self.queue.tick(self.life_now)
-        self._busy -= len(tick.expired)
+        for expired in tick.expired:
+            self._busy.pop(expired.envelope, None)
         self.largest_depth = max(self.largest_depth, self.queue.depth)
         if not self._events:
             assert tick.next_at is not None, f"nothing can happen any more: {self.queue.waits()}"
@@ -168,11 +169,16 @@ class World:
             self._send("response", (slot, b"p" * 8), self._seconds(0.5))
 
     def _ask(self) -> None:
-        while self._busy < self.graders:
-            claim = self.queue.claim(self.life_now, f"grader-{self._busy}")
+        while self._busy:
+            oldest, since = next(iter(self._busy.items()))
+            if self.now - since < self.limits.grading_seconds:
+                break
+            del self._busy[oldest]
+        while len(self._busy) < self.graders:
+            claim = self.queue.claim(self.life_now, f"grader-{len(self._busy)}")
             if claim is None:
                 return
-            self._busy += 1
+            self._busy[claim.envelope] = self.now
             self._grade(claim)
 
     def _grade(self, claim: Claim) -> None:
@@ -205,8 +211,7 @@ class World:
     def _answered(self, envelope: Envelope, answer: Score | Missing) -> None:
         outcome = self.queue.answer(envelope, answer, self.life_now)
         self.outcomes[outcome] += 1
-        if outcome in (Outcome.APPLIED, Outcome.MISSING):
-            self._busy = max(0, self._busy - 1)
+        self._busy.pop(envelope, None)
 
     def _deliver(self) -> bool:
         if self._training is not None:
