@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -239,23 +239,15 @@ class Connection(asyncio.Protocol):
         except StopIteration:
             self._ended(exchange)
             return
-        except Exception:
-            _log.exception("the application failed")  # the edge: nobody else would tell
-            self._ended(exchange)
-            return
-        task = self._shared.loop.create_task(self._finish(exchange, coroutine, awaited))
+        task = self._shared.loop.create_task(_Begun(coroutine, awaited))
         self._shared.tasks.add(task)
-        task.add_done_callback(self._shared.tasks.discard)
+        task.add_done_callback(partial(self._task_ended, exchange))
 
-    async def _finish(
-        self, exchange: Exchange, coroutine: Coroutine[Any, Any, None], awaited: Any
-    ) -> None:
-        try:
-            await _resumed(coroutine, awaited)
-        except Exception:
-            _log.exception("the application failed")  # the edge: nobody else would tell
-        finally:
-            self._ended(exchange)
+    def _task_ended(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
+        self._shared.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the application failed", exc_info=error)
+        self._ended(exchange)
 
     def _ended(self, exchange: Exchange) -> None:
         """The application returned; an answer that it left open cannot be completed."""
@@ -312,20 +304,29 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-@types.coroutine
-def _resumed(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
-    """Go on with a coroutine that was begun outside of a task and waits for `awaited`."""
-    try:
-        while True:
-            try:
-                sent = yield awaited
-            except BaseException as error:  # whatever it is, it is the coroutine's to deal with
-                awaited = coroutine.throw(error)
-            else:
-                awaited = coroutine.send(sent)
-    except StopIteration:
-        return
+class _Begun(Coroutine[Any, Any, None]):
+    """A coroutine that was begun outside of a task and waits for `awaited`, for a task to go on."""
 
+    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
+        self._coroutine = coroutine
+        self._awaited = [awaited]
+
+    def send(self, value: Any) -> Any:
+        """Hand out what is waited for, once; then go on."""
+        if self._awaited:
+            return self._awaited.pop()
+        return self._coroutine.send(value)
+
+    def throw(self, error: Any, value: Any = None, traceback: Any = None) -> Any:  # noqa: ARG002
+        """Raise an error where the coroutine waits: how tasks are cancelled."""
+        return self._coroutine.throw(error if value is None else value)
+
+    def close(self) -> None:
+        """Give up."""
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise TypeError("made for a task alone")
 
 def _target(url: bytes) -> tuple[bytes, bytes]:
     """Path and query of a request's target. Raises HttpParserInvalidURLError."""

@@ -1,6 +1,7 @@
 """What a kind is: its names, its schema, its columns and what may be done with it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from clusterops.apiserver.columns import Column
 from clusterops.apiserver.schema import Schema
@@ -39,22 +40,22 @@ class Kind:
     description: str = ""
     crd_name: str = ""
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         """What objects of this kind carry as `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def group_resource(self) -> str:
         """`trainingjobs.clusterops.io`, or `pods` in the core group: as in error messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
+    @cached_property
     def root_path(self) -> str:
         """`/apis/GROUP/VERSION`, or `/api/VERSION` in the core group."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
-    @property
+    @cached_property
     def stored(self) -> bool:
         """Whether objects of this kind are kept; reviews are only answered."""
         return "list" in self.verbs
