@@ -78,6 +78,7 @@ class QueueShell:
         self._in_hand: Batch | None = None
         self._closing = asyncio.Event()
         self._ticker: asyncio.Task[None] | None = None
+        self._syncing: asyncio.Task[int] | None = None
 
     @classmethod
     async def open(
@@ -209,6 +210,8 @@ class QueueShell:
                     self._in_hand = taken
                     if taken is None:
                         await self._turn(self._batch_waiters)
+                    elif self._over():
+                        self._wake_everybody()
         except TimeoutError:
             raise TimeoutError(self._waiting_words(timeout_seconds)) from None
         batch = self._in_hand
@@ -338,6 +341,11 @@ class QueueShell:
         return min(_LONGEST_TICK_SECONDS, max(0.001, tick.next_at - self.now()))
 
     async def _sync(self) -> int:
+        # Whoever waits may be cancelled; the disk is not, and keeps its turn until it is done.
+        self._syncing = asyncio.create_task(self._sync_to_the_end())
+        return await asyncio.shield(self._syncing)
+
+    async def _sync_to_the_end(self) -> int:
         async with self._disk_turn:
             self.journal.extend(self.queue.drain())
             upto = self.journal.flush()

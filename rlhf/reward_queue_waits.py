@@ -1,12 +1,15 @@
-"""Who waits for what: the samples under way by stage and holder, oldest first."""
+"""Who waits for what: the samples under way by stage and holder."""
 
 from rlhf.identity import SampleId
 from rlhf.reward_queue_state import Entry, Stream
 from rlhf.reward_queue_types import Stage, Wait
 
+_NOBODYS = (Stage.POLICY, Stage.DISPATCH, Stage.ORDER)
+"""Consequences of other waits: named last."""
+
 
 def waits_of(stream: Stream, delivered_at: float, *, batch: int | None = None) -> list[Wait]:
-    """What the next delivery (or that of one batch) waits for; with no batch given, everything."""
+    """What a batch, or with none given everything, waits for: what somebody holds first, by age."""
     found: dict[tuple[Stage, str], list[tuple[float, SampleId]]] = {}
     for seq in _slots(stream, batch):
         stage, holder, since = _place(stream, stream.entries.get(seq), seq, delivered_at)
@@ -17,7 +20,7 @@ def waits_of(stream: Stream, delivered_at: float, *, batch: int | None = None) -
         Wait(stage, tuple(sample for _, sample in each), min(since for since, _ in each), holder)
         for (stage, holder), each in found.items()
     ]
-    return sorted(waits, key=lambda wait: (wait.since, wait.samples))
+    return sorted(waits, key=lambda wait: (wait.stage in _NOBODYS, wait.since, wait.samples))
 
 
 def _slots(stream: Stream, batch: int | None) -> range:
