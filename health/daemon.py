@@ -33,6 +33,7 @@ from health.watch_state import Clock, Intake, KernelRecord, Seen, WatchState
 
 TICK_SECONDS = 5.0
 """Suspicions end by time, and the disk may have room again: looked at so often."""
+GATHER_SECONDS = 0.05
 PRUNE_SECONDS = 600.0
 RETRY_SECONDS = 5.0
 MAX_WAITING_RECORDS = 20_000
@@ -261,6 +262,8 @@ class Daemon:
             except TimeoutError:
                 pass
             await self._take_in()
+            # What comes in a burst is judged together: the verdict costs more than a record.
+            await asyncio.sleep(GATHER_SECONDS)
             if time.monotonic() >= prune_at:
                 await asyncio.to_thread(self.state.prune, _clock())
                 prune_at = time.monotonic() + PRUNE_SECONDS

@@ -6,7 +6,9 @@ users wrote into the log is left out, since a reboot could be forged with it.
 """
 
 import asyncio
+import contextlib
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -23,6 +25,7 @@ BATCH_RECORDS = 2048
 FILE_POLL_SECONDS = 0.2
 """How often a growing file is looked at; files cannot be waited for as devices and FIFOs can."""
 _CHUNK_BYTES = 262_144
+_PIPE_BYTES = 1_048_576  # a burst has room; an unprivileged user may be refused it
 
 
 class SourceUnusable(Exception):
@@ -120,6 +123,9 @@ class Kmsg:
                 f"cannot read {path}: {error.strerror}; /dev/kmsg needs a privileged container, or "
                 "name the journal or a file instead"
             ) from error
+        if stat.S_ISFIFO(kind):
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._device = stat.S_ISCHR(kind)
         self._file = stat.S_ISREG(kind)
 
