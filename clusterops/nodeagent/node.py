@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,13 +24,19 @@ class NodeRegistration:
     """The Node and Lease of one agent. `registered` is set once the Node exists and says Ready."""
 
     def __init__(
-        self, config: NodeAgentConfig, client: Client, machine: Machine, gpus: tuple[Gpu, ...]
+        self,
+        config: NodeAgentConfig,
+        client: Client,
+        machine: Machine,
+        gpus: tuple[Gpu, ...],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.registered = asyncio.Event()
         self._config = config
         self._client = client
         self._machine = machine
         self._gpus = gpus
+        self._monotonic = monotonic
         self._uid = ""
 
     async def run(self) -> None:
@@ -39,13 +46,16 @@ class NodeRegistration:
         restarted, and a Node whose agent does not come back is lost when its lease runs out.
         """
         renew_seconds = self._config.lease_seconds / 4
-        confirm_at = 0.0
+        confirm_at = renewed_at = 0.0
         while True:
             try:
-                if not self._uid or time.monotonic() >= confirm_at:
+                # A lease that ran out may have made others write that this node is not known.
+                lapsed = self._monotonic() - renewed_at > self._config.lease_seconds
+                if not self._uid or lapsed or self._monotonic() >= confirm_at:
                     await self.write(node_object.READY)
-                    confirm_at = time.monotonic() + self._config.node_status_seconds
+                    confirm_at = self._monotonic() + self._config.node_status_seconds
                 await self.renew_lease()
+                renewed_at = self._monotonic()
             except NotFound:
                 self._uid = ""  # somebody deleted the Node: register again
                 delay = RETRY_SECONDS

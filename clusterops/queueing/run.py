@@ -1,4 +1,4 @@
-"""Starts the queue: watches Kueue's kinds, decides, writes, and binds pods, until told to stop."""
+"""Starts the queue: watches Kueue's kinds, decides, writes, binds pods, and looks after nodes."""
 
 import asyncio
 import contextlib
@@ -19,6 +19,7 @@ from clusterops.queueing import lifecycle
 from clusterops.queueing.admission_loop import AdmissionLoop
 from clusterops.queueing.binder import Binder
 from clusterops.queueing.lifecycle import KUEUE_DEFAULTS, Timing
+from clusterops.queueing.node_liveness import NodeLiveness
 from clusterops.queueing.observed import Observed, PriorityClass, Seen
 from clusterops.queueing.queue_status import (
     Census,
@@ -40,8 +41,9 @@ async def serve(kubeconfig: Path, stop: asyncio.Event) -> None:
     events = EventRecorder(client, _COMPONENT)
     queue = Queue(client, events, _wall_clock)
     binder = Binder(client, events, _wall_clock)
+    liveness = NodeLiveness(client, _wall_clock)
     try:
-        work = asyncio.ensure_future(_together(queue, binder, events))
+        work = asyncio.ensure_future(_together(queue, binder, liveness, events))
         stopping = asyncio.ensure_future(stop.wait())
         done, _ = await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in (work, stopping):
@@ -54,10 +56,13 @@ async def serve(kubeconfig: Path, stop: asyncio.Event) -> None:
         await connection.close()
 
 
-async def _together(queue: "Queue", binder: Binder, events: EventRecorder) -> None:
+async def _together(
+    queue: "Queue", binder: Binder, liveness: NodeLiveness, events: EventRecorder
+) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(queue.run(), name="queue")
         group.create_task(binder.run(), name="binder")
+        group.create_task(liveness.run(), name="node liveness")
         group.create_task(events.run(), name="events")
 
 

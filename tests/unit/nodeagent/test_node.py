@@ -152,3 +152,24 @@ async def test_a_conflict_is_read_anew(run, transport, cluster) -> None:
     await asyncio.wait_for(run().registered.wait(), 10)
     assert len(conflicts) == 2
     assert stored(cluster)["status"]["conditions"]
+
+
+async def test_an_agent_whose_lease_ran_out_says_again_that_it_is_ready(
+    transport, cluster, tmp_path, impatient
+) -> None:
+    clock = [100.0]
+    client = Client(transport, retry=RetryPolicy(attempts=1, unreachable_attempts=1))
+    config = agent_config(tmp_path, lease_seconds=4)
+    agent = NodeRegistration(
+        config, client, machine.describe(), gpus.simulated(2), lambda: clock[0]
+    )
+    running = asyncio.create_task(agent.run())
+    await asyncio.wait_for(agent.registered.wait(), 10)
+    silent = {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "silent"}]}
+    cluster.put("nodes", "", config.node_name, status=silent)
+    clock[0] += config.lease_seconds + 1
+    await eventually(
+        lambda: stored(cluster)["status"]["conditions"][-1]["status"] == "True", "Ready again"
+    )
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
