@@ -15,6 +15,10 @@ def in_parts(prompt: str, response: str, answer: str = "") -> dict[str, float]:
     return {"reward": right - 0.1, "right": right, "length": len(response)}
 
 
+def of_the_context(prompt: str, response: str, **context) -> float:
+    return float(context["wanted"])
+
+
 def printing(prompt: str, response: str) -> float:
     print("hello from the reward function")
     sys.stdout.flush()
@@ -58,7 +62,7 @@ def huge(prompt: str, response: str) -> dict[str, float]:
 
 def flooding(prompt: str, response: str) -> float:
     """Writes ten megabytes where only frames belong."""
-    os.write(int(os.environ.get("NO_SUCH", "2")), b"y" * (10 << 20))
+    os.write(1, b"y" * (10 << 20))
     return 1.0
 
 
