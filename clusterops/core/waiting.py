@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from clusterops.api.reasons import WaitReason
+from clusterops.core import exits
 from clusterops.core.conditions import seconds_since
 from clusterops.core.observed import Observed, Pod, TrainingJob, Workload
 from clusterops.core.settings import Settings
@@ -71,7 +72,9 @@ def while_starting(
         refusal = unplaced[0].condition("PodScheduled")
         why = Why.of(WaitReason.WAITING_FOR_NODES, refusal.message if refusal is not None else "")
     else:
-        why = Why.of(WaitReason.WAITING_FOR_PODS, f"{ready} of {expected} ready")
+        refused = exits.cannot_start(pods)
+        detail = f"; {refused.message}" if refused is not None else ""
+        why = Why.of(WaitReason.WAITING_FOR_PODS, f"{ready} of {expected} ready{detail}")
     waited = seconds_since(job.status.attempt_begun_at, now)
     if waited < settings.stuck_seconds:
         return why

@@ -165,6 +165,17 @@ def test_the_secret_comes_before_the_pods_and_the_service_only_in_containers() -
     assert kinds(containers)[:2] == ["CreateSecret", "CreateService"]
 
 
+def test_a_pod_that_is_being_refused_says_why_from_the_first_moment() -> None:
+    of = job(
+        msgspec.structs.replace(running(started_at=None, first_step=None), phase=Phase.STARTING)
+    )
+    refused = pod(1, "Pending", waiting="CreateContainerConfigError")
+    after = written(decided(of, workload=workload(of), pods=(pod(0), refused)))
+    assert after.reason is WaitReason.WAITING_FOR_PODS
+    assert "1 of 2 ready" in after.message
+    assert "rank 1 could not start: CreateContainerConfigError: not found" in after.message
+
+
 def test_a_gang_that_runs_is_told_to_the_queue_once() -> None:
     status = msgspec.structs.replace(
         running(started_at=None, first_step=None), phase=Phase.STARTING
