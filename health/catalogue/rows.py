@@ -50,6 +50,7 @@ class XidRow(msgspec.Struct, frozen=True):
     mnemonic: str
     meaning: str
     action: Action
+    drain: Drain
     cause: Cause
     decode: Decode
     generations: tuple[str, ...]
@@ -81,6 +82,8 @@ class SXidRow(msgspec.Struct, frozen=True):
     scope: str
     action: Action
     """Without a tag in the line."""
+    watch: bool
+    """False for good news, and for what every start prints: raises no suspicion."""
     since: DriverVersion | None
     until: DriverVersion | None
     note: str

@@ -103,6 +103,12 @@ class _Row:
             choices = ", ".join(member.value or "nothing" for member in kind)
             raise self.wrong(column, f"one of {choices}") from None
 
+    def flag(self, column: str) -> bool:
+        cell = self._cells[column]
+        if cell not in ("yes", "no"):
+            raise self.wrong(column, "yes or no")
+        return cell == "yes"
+
     def version(self, column: str) -> DriverVersion | None:
         cell = self._cells[column]
         found = version(cell) if cell else None
@@ -154,6 +160,7 @@ def _xid(row: _Row) -> rows.XidRow:
         mnemonic=row.some("mnemonic"),
         meaning=row.some("meaning"),
         action=row.word("action", Action),
+        drain=row.word("drain", Drain),
         cause=row.word("cause", rows.Cause),
         decode=row.word("decode", rows.Decode),
         generations=tuple(filter(None, row.text("generations").split(";"))),
@@ -172,6 +179,7 @@ def _sxid(row: _Row) -> rows.SXidRow:
         severity=row.word("severity", rows.SXidSeverity),
         scope=row.text("scope"),
         action=row.word("action", Action),
+        watch=row.flag("watch"),
         since=row.version("since"),
         until=row.version("until"),
         note=row.text("note"),

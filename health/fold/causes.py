@@ -51,11 +51,27 @@ class Causes:
                 return Explained(candidates[0], rule)
         return None
 
-    def relates(self, code: str, other: str) -> bool:
-        """Whether one of two codes can explain the other."""
-        return any(other in causes for _, causes in self.explaining(code)) or any(
-            code in causes for _, causes in self.explaining(other)
+    def across(self, code: str, other: str, gap_seconds: float) -> bool:
+        """Whether a fault can belong to one that another device told `gap_seconds` ago.
+
+        Either may be the cause: a switch may tell the loss of a GPU before the GPU's driver does.
+        """
+        return any(
+            other in causes
+            and rule.where is not Where.SAME_GPU
+            and gap_seconds <= rule.within_seconds
+            for rule, causes in self.explaining(code)
+        ) or any(
+            code in causes
+            and rule.where is not Where.SAME_GPU
+            and gap_seconds <= rule.ahead_seconds
+            for rule, causes in self.explaining(other)
         )
+
+    @property
+    def reach_seconds(self) -> float:
+        """No cause is further away from its effect than this."""
+        return max((rule.within_seconds for rule, _, _ in self._rules), default=0.0)
 
 
 def _fits(effect: Observation, cause: Observation, rule: CauseRule) -> bool:

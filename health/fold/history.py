@@ -82,11 +82,12 @@ class History:
         self.now = 0.0
         self._judge = judge
         self._current: dict[PciAddress | None, Incident] = {}
+        self._kept: frozenset[str] = frozenset()
         self._last_named: PciAddress | None = None
         self._rules: dict[type, Callable[[Event], Observation | None]] = {
             Xid: self._fault,
             SXid: self._fault,
-            SXidDetail: self._fault,
+            SXidDetail: self._detail,
             FallenOff: self._fault,
             Hint: self._fault,
             Identity: self._identity,
@@ -134,14 +135,36 @@ class History:
             return None
         device = what.device  # type: ignore[union-attr] # every fault has one
         counts, code = self.counts, judgement.code
+        if type(what) is Xid and self.sources.pairing and self._known(event, code, what):
+            return None
         counts[code] = counts.get(code, 0) + 1
-        if self.sources.pairing and self.sources.told_before(event, code, device):
-            return None
-        if type(what) is SXidDetail:
-            return None
         if judgement.rule == "recovery_number":
             self._recovery(event, judgement, device)
-        return incidents.observe(self._incident(event, judgement, device), event, judgement, device)
+        incident = self._incident(event, judgement, device)
+        return incidents.observe(incident, event, judgement, device)
+
+    def _known(self, event: Event, code: str, xid: Xid) -> bool:
+        """True when another source has told this event, and told it as well as this one does."""
+        bare = not xid.message
+        earlier = self.sources.told_before(event, code, xid.device, bare=bare)
+        if earlier is None:
+            return False
+        if bare or not earlier.bare:
+            return True
+        # The one that knows only the code was faster: its report gives way to the full one.
+        current = self._current.get(xid.device)
+        if current is not None:
+            incidents.take_back(current, code, xid.device)
+            self.counts[code] = max(self.counts.get(code, 0) - 1, 0)
+        return False
+
+    def _detail(self, event: Event) -> Observation | None:
+        what = event.what
+        assert isinstance(what, SXidDetail)
+        current = self._current.get(what.device)
+        if current is not None:
+            incidents.attach(current, f"sxid:{what.code}", what.device, event.text)
+        return None
 
     def _incident(self, event: Event, judgement: Judgement, device: PciAddress | None) -> Incident:
         """The incident that a fault belongs to: its device's own, a related one, or a new one."""
@@ -158,13 +181,19 @@ class History:
     def _goes_on(self, current: Incident, event: Event) -> bool:
         gap = event.at - current.last_at
         grouping = self.policy.grouping
-        if current.boot != event.boot:
+        if current.boot != event.boot or current.forgotten:
             return False
         if gap <= grouping.silence_seconds:
             return True
         if gap > grouping.quiet_seconds or not incidents.concerns_hardware(current):
             return False
-        return not any(at > current.last_at for at, _ in self.repairs)
+        return not self._repaired_since(current)
+
+    def _repaired_since(self, incident: Incident) -> bool:
+        return any(
+            at >= incident.last_at and (repair.device is None or repair.device in incident.devices)
+            for at, repair in self.repairs
+        )
 
     def _related(
         self, event: Event, judgement: Judgement, device: PciAddress | None
@@ -178,7 +207,9 @@ class History:
                 same = seen.judgement.code == judgement.code and seen.device != device
                 if same and event.at - seen.last_at <= grouping.same_cause_seconds:
                     return other
-                if self.causes.relates(judgement.code, seen.judgement.code):
+                if seen.device != device and self.causes.across(
+                    judgement.code, seen.judgement.code, event.at - seen.last_at
+                ):
                     return other
         return None
 
@@ -186,10 +217,35 @@ class History:
         fresh = incidents.opened(event, judgement)
         self.incidents.append(fresh)
         oldest = event.at - self.policy.grouping.history_seconds
-        while len(self.incidents) > MAX_INCIDENTS or self.incidents[0].last_at < oldest:
-            self.incidents.pop(0)
-            self.count("incidents_forgotten")
+        if len(self.incidents) > MAX_INCIDENTS:
+            self._forget([next(filter(self._over, self.incidents), self.incidents[0])])
+        elif self.incidents[0].last_at < oldest:
+            past = [each for each in self.incidents if each.last_at < oldest and self._over(each)]
+            self._forget(past)
         return fresh
+
+    def keep(self, ids: frozenset[str]) -> None:
+        """Names the incidents that are open in the eyes of whoever judges: they are not forgotten."""
+        self._kept = ids
+
+    def _forget(self, gone: list[Incident]) -> None:
+        for each in gone:
+            each.forgotten = True
+        self.incidents = [each for each in self.incidents if not each.forgotten]
+        self.count("incidents_forgotten", len(gone))
+
+    def _over(self, incident: Incident) -> bool:
+        """Whether an incident may be forgotten: a fault that nobody has mended may not."""
+        if incident.id in self._kept:
+            return False
+        if incidents.calls_for_vendor(incident):
+            return any(
+                isinstance(repair, Verified) and at >= incident.last_at
+                for at, repair in self.repairs
+            )
+        if incidents.concerns_hardware(incident):
+            return incident.boot != self.boot or self._repaired_since(incident)
+        return True
 
     def _recovery(self, event: Event, judgement: Judgement, device: PciAddress | None) -> None:
         change = details.recovery_change(event.what.message)  # type: ignore[union-attr] # a 154

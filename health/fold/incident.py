@@ -4,12 +4,14 @@ import hashlib
 
 import msgspec
 
+from health.actions import Action
 from health.catalogue.rows import Cause
-from health.events import Event, PciAddress, Source
+from health.events import Event, PciAddress, Source, Xid
 from health.judge.judgement import Judgement
 
 MAX_OBSERVATIONS = 128
 MAX_RUNS = 32
+MAX_DETAILS = 4
 RUN_GAP_SECONDS = 30.0
 """Reports further apart than this are two runs: ends of jobs are matched run by run."""
 
@@ -38,6 +40,10 @@ class Observation(msgspec.Struct):
     propagated: bool = False
     """The driver itself said that it comes from elsewhere."""
     simulated: bool = False
+    bare: int = 0
+    """Reports that came without a message, from a source that knows only the code."""
+    details: list[str] = msgspec.field(default_factory=list)
+    """Further lines that belong to the report."""
 
     @property
     def first_at(self) -> float:
@@ -63,6 +69,8 @@ class Incident(msgspec.Struct):
     devices: list[PciAddress]
     dropped: int = 0
     """Reports counted under a coarser observation because there were too many kinds."""
+    forgotten: bool = False
+    """True when the history has let go of it: nothing may be added any more."""
 
     def of(self, device: PciAddress | None) -> list[Observation]:
         """The observations about one device."""
@@ -91,8 +99,10 @@ def observe(
         found = _first(incident, event, judgement, device, key)
         if found.count == 0:
             found.count = 1
+            found.bare = int(_bare(event))
             return found
     found.count += 1
+    found.bare += _bare(event)
     run = found.runs[-1]
     if at - run.last <= RUN_GAP_SECONDS:
         run.last = at
@@ -103,6 +113,10 @@ def observe(
     if judgement.by_number:
         found.judgement = judgement
     return found
+
+
+def _bare(event: Event) -> bool:
+    return type(event.what) is Xid and not event.what.message
 
 
 def _first(
@@ -139,6 +153,34 @@ def _new_run(found: Observation, at: float) -> None:
 def concerns_hardware(incident: Incident) -> bool:
     """Whether something in it calls for a repair by itself: then only a repair ends it."""
     return any(each.judgement.action.concerns_hardware for each in incident.observations.values())
+
+
+def calls_for_vendor(incident: Incident) -> bool:
+    """Whether something in it calls for the vendor by itself."""
+    return any(
+        each.judgement.action is Action.HARDWARE_TICKET for each in incident.observations.values()
+    )
+
+
+def attach(incident: Incident, code: str, device: PciAddress | None, text: str) -> None:
+    """Puts a further line of a report to the report."""
+    for observation in incident.of(device):
+        if observation.judgement.code == code and len(observation.details) < MAX_DETAILS:
+            observation.details.append(text)
+            return
+
+
+def take_back(incident: Incident, code: str, device: PciAddress | None) -> None:
+    """Takes one bare report back: another source has told the same event with its message."""
+    key = (code, device, "", "")
+    found = incident.observations.get(key)
+    if found is None or not found.bare:
+        return
+    found.bare -= 1
+    found.count -= 1
+    found.runs[-1].count = max(found.runs[-1].count - 1, 1)
+    if found.count == 0:
+        del incident.observations[key]
 
 
 def is_fault(observation: Observation) -> bool:

@@ -78,26 +78,23 @@ class Judge:
             why=f"{named} is not in the catalogue: counted and watched",
             cause=Cause.LINK,
             place=f"link {sxid.link}" if sxid.link is not None else "",
+            watched=row is None or row.watch,
         )
         if sxid.severity is not None:
-            fatal = sxid.severity.fatal
+            action = Action.REBOOT_NODE if sxid.severity.fatal else Action.NONE
             shown = sxid.severity.value.replace("_", "-")
-            return replace(
-                base,
-                action=Action.REBOOT_NODE if fatal else Action.NONE,
-                rule="severity_tag",
-                why=f"{named}: the driver tags it {shown}",
-            )
+            why = f"{named}: the driver tags it {shown}"
+            return replace(base, action=action, rule="severity_tag", why=why)
+        if row is None and how == "ambiguous":
+            why = f"{named} means different faults in different drivers: its text or --driver tells"
+            return replace(base, rule="ambiguous_code", why=why)
         if row is None:
-            if how == "ambiguous":
-                why = f"{named} means different faults in different drivers: say which one it is"
-                return replace(base, rule="ambiguous_code", why=why)
             return base
         if row.severity is SXidSeverity.BY_LINE:
-            return replace(base, rule="severity_tag_missing",
-                           why=f"{named}: only a tag tells how grave it is, and the line has none")  # fmt: skip
-        return replace(base, action=row.action, rule="catalogue",
-                       why=f"{named}, told by its {how}" + (f": {row.note}" if row.note else ""))  # fmt: skip
+            why = f"{named}: only a tag tells how grave it is, and the line has none"
+            return replace(base, rule="severity_tag_missing", why=why)
+        why = f"{named}, told by its {how}" + (f": {row.note}" if row.note else "")
+        return replace(base, action=row.action, rule="catalogue", why=why)
 
 
 def _detail(detail: SXidDetail) -> Judgement:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from health.actions import Action
+from health.actions import Action, Drain
 from health.catalogue import nvlink5
 from health.catalogue.driver import DriverVersion
 from health.catalogue.rows import Blame, Cause, Decode, Resolution, XidRow
 from health.catalogue.tables import Catalogue
-from health.events import Xid
+from health.events import Severity, Xid
 from health.judge.judgement import Judgement
 from health.judge.registers import judge_registers
 from health.parse import details
@@ -88,6 +88,7 @@ class Xids:
             rule="unsettled_code" if row.cause is Cause.RETIRED else "catalogue",
             why=_sentence(row),
             cause=row.cause,
+            drain=row.drain,
             follows_driver=self.speaks_about(row),
             watched=row.cause not in (Cause.INFORMATION, Cause.SECONDARY, Cause.DETAIL),
         )
@@ -127,7 +128,10 @@ class Xids:
     def _nvlink5(self, xid: Xid, row: XidRow) -> Judgement:
         report = details.nvlink_report(xid.message)
         place = f"link {report.link}" if report.link is not None else ""
-        base = replace(self._by_catalogue(row), place=place)
+        # A link that is lost for good waits until its jobs have gone; a fatal fault of the GPU does not.
+        link_alone = report.severity is Severity.LINK_FATAL
+        drain = Drain.GPU if link_alone else Drain.NONE
+        base = replace(self._by_catalogue(row), place=place, drain=drain)
         found = nvlink5.decode(self._catalogue.nvlink5.get(xid.code, ()), report, self._driver)
         if found is not None and (found.raised or nvlink5.agrees(found.row, report.severity)):
             return self._by_sheet(base, report, found)
@@ -172,9 +176,14 @@ class Xids:
                            variant="exhausted",
                            why=f"Xid {xid.code}: no spare memory is left to replace the bad rows")  # fmt: skip
         if details.retirement_pending(xid.message):
-            return replace(base, action=Action.RESET_GPU, rule="retirement_pending",
-                           variant="pending",
-                           why=f"Xid {xid.code}: bad memory is replaced at the next reset")  # fmt: skip
+            return replace(
+                base,
+                action=Action.RESET_GPU,
+                drain=Drain.GPU,
+                rule="retirement_pending",
+                variant="pending",
+                why=f"Xid {xid.code}: bad memory is replaced at the next reset",
+            )
         return base
 
     def _mmu_fault(self, xid: Xid, row: XidRow) -> Judgement:

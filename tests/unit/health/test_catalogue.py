@@ -50,12 +50,12 @@ def test_codes_that_are_no_longer_printed_never_act() -> None:
 @pytest.mark.parametrize(
     ("table", "before", "after", "said"),
     [
-        ("xids", ",reboot_node,bus,", ",,bus,", "column action: '' is not one of none"),
-        ("xids", ",reboot_node,bus,", ",reboot,bus,", "column action: 'reboot' is not one of"),
+        ("xids", ",reboot_node,none,bus,", ",,none,bus,", "column action: '' is not one of none"),
+        ("xids", ",reboot_node,none,bus,", ",reboot,none,bus,", "column action: 'reboot' is not one of"),
         ("xids", "\n2,", "\n1,", "code 1 twice"),
         ("xids", "\n2,", "\ntwo,", "line 3, column code: 'two' is not a number"),
         ("xids", "code,mnemonic", "code,name", "the header is"),
-        ("xids", "\n2,FIFO_ERROR_SW_METHOD,", "\n2,", "cells, expected 11"),
+        ("xids", "\n2,FIFO_ERROR_SW_METHOD,", "\n2,", "cells, expected 12"),
         ("xids", ",565,", ",new,", "column recovery_since: 'new' is not a driver version"),
         ("sxids", ",,550.40.07,In", ",,,In", "twice for the same drivers"),
         ("sxids", ",untagged,", ",maybe,", "column severity"),

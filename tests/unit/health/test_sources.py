@@ -1,8 +1,9 @@
 """One event told by several sources counts once; told by one alone it shows a gap."""
 
-from support.health_builders import PEER, verdict, xid
+from support.health_builders import PEER, switch, verdict, xid
 
-from health.events import Source
+from health.actions import Action
+from health.events import Severity, Source
 
 BOTH = frozenset({Source.KMSG, Source.NVML})
 
@@ -48,3 +49,18 @@ def test_events_of_other_gpus_codes_or_times_are_not_paired() -> None:
 
 def test_one_source_by_itself_has_no_gaps() -> None:
     assert verdict(*told(0, 79, Source.KMSG), sources=frozenset({Source.KMSG}), now=60).gaps == {}
+
+
+def test_a_source_that_knows_only_the_code_gives_way_to_the_full_report() -> None:
+    exhausted = "Row Remapper Error: (0x1) - All reserved rows for bank are remapped"
+    bare, full = told(0, 64, Source.NVML), [xid(0.3, 64, exhausted, source=Source.KMSG)]
+    for events in ([*bare, *full], [*full, xid(0.5, 64, source=Source.NVML)]):
+        found = verdict(*events, sources=BOTH, now=60)
+        assert found.action is Action.HARDWARE_TICKET
+        assert [each.count for each in found.incidents[0].evidence] == [1]
+        assert (found.counts["xid:64"], found.gaps) == (1, {})
+
+
+def test_what_only_the_log_can_tell_is_no_gap_of_nvml() -> None:
+    report = switch(0, 20034, severity=Severity.FATAL, link=3)
+    assert verdict(report, sources=BOTH, now=60).gaps == {}

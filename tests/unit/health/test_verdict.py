@@ -5,8 +5,10 @@ from support.health_builders import (
     GPU,
     GPUS,
     PEER,
+    START,
     ended,
     event,
+    history,
     policy,
     reading,
     recovery,
@@ -28,7 +30,9 @@ from health.events import (
     Severity,
     Verified,
 )
+from health.fold.history import MAX_INCIDENTS
 from health.verdict.findings import Role
+from health.verdict.node import judge_node
 from health.verdict.topology import Topology
 
 DAY = 86_400.0
@@ -156,7 +160,8 @@ def test_a_bad_address_on_all_gpus_is_the_programs() -> None:
 
 
 def faulting(jobs: list[str], device=GPU, code: int = 31, message: str = BAD_ADDRESS) -> list:
-    events = []
+    """Jobs that fault one after the other on a GPU, while another GPU is in use and quiet."""
+    events = [ended(-1, "elsewhere", Ending.COMPLETED, GPUS[5])]
     for place, job in enumerate(jobs):
         events.append(xid(place * 3600.0, code, message, device))
         events.append(ended(place * 3600.0 + 1, job, Ending.FAILED, device))
@@ -165,6 +170,11 @@ def faulting(jobs: list[str], device=GPU, code: int = 31, message: str = BAD_ADD
 
 def test_a_fault_that_stays_with_the_gpu_while_jobs_change_is_for_the_vendor() -> None:
     assert verdict(*faulting(["a", "b", "c"])).action is Action.HARDWARE_TICKET
+
+
+def test_where_no_other_gpu_was_in_use_nothing_tells_the_board_from_the_program() -> None:
+    alone = [each for each in faulting(["a", "b", "c"]) if each.at >= START]
+    assert verdict(*alone).action is Action.RESTART_APP
 
 
 def test_one_job_that_fails_again_and_again_is_its_own_fault() -> None:
@@ -313,3 +323,56 @@ def test_a_site_may_count_what_it_likes() -> None:
     storm = [xid(n * 10.0, 43) for n in range(20)]
     assert verdict(*storm, policy=own).rule == "app_storm"
     assert verdict(*storm[:19], policy=own).action is Action.RESTART_APP
+
+
+def test_a_kill_on_one_gpu_does_not_join_a_fault_of_another() -> None:
+    found = verdict(xid(0, 95), xid(60, 45, device=PEER))
+    assert len(found.incidents) == 2
+
+
+def test_further_lines_of_a_switch_report_are_kept_and_not_counted() -> None:
+    line = "nvidia-nvswitch1: SXid (PCI:0000:05:00.0): 20034, "
+    found = verdict(
+        said(0, line + "Fatal, Link 48 LTSSM Fault Up"),
+        said(0.001, line + "Severity 1 Engine instance 60 Sub-engine instance 00"),
+        said(0.002, line + "Data {0x10000000, 0x00000000}"),
+    )
+    (finding,) = found.incidents[0].findings
+    assert (finding.observation.count, found.counts["sxid:20034"]) == (1, 1)
+    assert len(finding.observation.details) == 2
+
+
+def test_what_every_driver_load_prints_raises_no_suspicion() -> None:
+    flood = [switch(n / 10, 22013, severity=Severity.NON_FATAL, link=n) for n in range(48)]
+    assert verdict(*flood).standing is Standing.HEALTHY
+
+
+def test_memory_that_waits_for_its_replacement_lets_the_jobs_save_first() -> None:
+    pending = "Row Remapper: New row (0x1) marked for remapping, reset gpu to activate."
+    assert verdict(xid(0, 63, pending)).open[0].drain is Drain.GPU
+    assert verdict(xid(0, 156)).open[0].drain is Drain.GPU
+    assert verdict(xid(0, 95)).open[0].drain is Drain.NONE
+
+
+def test_a_fault_that_nobody_mended_outlives_the_history() -> None:
+    later = [xid(day * DAY, 13, device=PEER) for day in range(1, 30)]
+    found = verdict(xid(0, 54), *later)
+    assert found.action is Action.HARDWARE_TICKET
+    assert found.counts["incidents_forgotten"] > 0
+
+
+def test_many_small_incidents_do_not_push_a_grave_one_out() -> None:
+    many = [xid(1000.0 * n, 13, device=PEER) for n in range(1, MAX_INCIDENTS + 50)]
+    found = verdict(xid(0, 119), *many)
+    assert len(found.incidents) <= MAX_INCIDENTS
+    assert found.action is Action.RESET_GPU
+
+
+def test_an_incident_that_the_judge_holds_open_is_not_forgotten() -> None:
+    events = faulting(["a", "b", "c"])
+    held = history(*events)
+    (raised,) = [each for each in judge_node(held).open if each.action is Action.HARDWARE_TICKET]
+    held.keep(frozenset({raised.id}))
+    for day in range(1, 30):
+        held.add(xid(day * DAY, 13, device=PEER))
+    assert raised.id in [each.id for each in judge_node(held).incidents]
