@@ -166,9 +166,12 @@ def test_the_secret_comes_before_the_pods_and_the_service_only_in_containers() -
 
 
 def test_a_pod_that_is_being_refused_says_why_from_the_first_moment() -> None:
-    of = job(
-        msgspec.structs.replace(running(started_at=None, first_step=None), phase=Phase.STARTING)
+    status = msgspec.structs.replace(
+        running(started_at=None, first_step=None),
+        phase=Phase.STARTING,
+        attempt_begun_at=ago(1),
     )
+    of = job(status)
     refused = pod(1, "Pending", waiting="CreateContainerConfigError")
     after = written(decided(of, workload=workload(of), pods=(pod(0), refused)))
     assert after.reason is WaitReason.WAITING_FOR_PODS
