@@ -5,7 +5,7 @@ free; so is the slower of two calls for one sample, once the other has answered.
 """
 
 import asyncio
-import io
+from typing import Any
 
 from rlhf.graders.checking import answers_of
 from rlhf.graders.protocol import Grader, Sample
@@ -13,6 +13,8 @@ from rlhf.identity import Envelope
 from rlhf.queue_shell import QueueShell
 from rlhf.responses import unpack
 from rlhf.reward_queue_types import Claim, Expired, Outcome, Stall
+
+_SHOWN_STACKS = 3
 
 
 class GradingWorkers:
@@ -42,12 +44,9 @@ class GradingWorkers:
 
     def where(self, stall: Stall) -> str:
         """The stacks of the calls that are waited for longest: where they stand."""
-        told = io.StringIO()
         slots = [sample.seq for wait in stall.waits for sample in wait.samples]
-        for seq in slots[:3]:
-            for task in self._calls.get(seq, {}).values():
-                task.print_stack(file=told)
-        return told.getvalue()
+        calls = [task for seq in slots for task in self._calls.get(seq, {}).values()]
+        return "\n".join(map(_stack_of, calls[:_SHOWN_STACKS]))
 
     async def _work(self, name: str) -> None:
         while (claim := await self._queue.claim(name)) is not None:
@@ -108,3 +107,14 @@ def sample_of(claim: Claim) -> Sample:
         response.response,
         response.context,
     )
+
+
+def _stack_of(task: asyncio.Task[None]) -> str:
+    """Where a task waits, outermost call first: asyncio itself shows the outermost alone."""
+    lines = [f"{task.get_name()} (most recent call last):"]
+    waiting: Any = task.get_coro()
+    while (frame := getattr(waiting, "cr_frame", None)) is not None:
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}')
+        waiting = waiting.cr_await
+    return "\n".join(lines)

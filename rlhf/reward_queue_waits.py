@@ -4,8 +4,8 @@ from rlhf.identity import SampleId
 from rlhf.reward_queue_state import Entry, Stream
 from rlhf.reward_queue_types import Stage, Wait
 
-_NOBODYS = (Stage.POLICY, Stage.DISPATCH, Stage.ORDER)
-"""Consequences of other waits: named last."""
+_RANKS = {Stage.CLAIM: 1, Stage.DISPATCH: 2, Stage.POLICY: 2, Stage.ORDER: 2}
+"""Consequences of other waits are named behind those in which somebody holds a sample."""
 
 
 def waits_of(stream: Stream, delivered_at: float, *, batch: int | None = None) -> list[Wait]:
@@ -20,7 +20,7 @@ def waits_of(stream: Stream, delivered_at: float, *, batch: int | None = None) -
         Wait(stage, tuple(sample for _, sample in each), min(since for since, _ in each), holder)
         for (stage, holder), each in found.items()
     ]
-    return sorted(waits, key=lambda wait: (wait.stage in _NOBODYS, wait.since, wait.samples))
+    return sorted(waits, key=lambda wait: (_RANKS.get(wait.stage, 0), wait.since, wait.samples))
 
 
 def _slots(stream: Stream, batch: int | None) -> range:

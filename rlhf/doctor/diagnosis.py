@@ -24,9 +24,8 @@ class Diagnosis(NamedTuple):
     def shift(self) -> int | None:
         """By how many samples the rewards are late; None when that was not found."""
         section = next(each for each in self.sections if each.topic == lag.TOPIC)
-        shifted = any(each.gravity is Gravity.FAULT for each in section.findings)
-        found = section.figures.get("lag", 0)
-        return int(found) if shifted and found else None
+        found: int | None = section.figures.get("shift")
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """All of it for a program."""
@@ -102,7 +101,7 @@ def _from_samples(rows: Mapping[int, SampleRow], shape: Shape | None) -> list[Se
     batch_size = shape.batch_size if shape else _usual_batch(rows)
     received = {seq: row.reward for seq, row in rows.items()}
     expected = {seq: row.recomputed for seq, row in rows.items() if row.recomputed is not None}
-    sections = [lag.report(lag.scan(received, expected, batch_size)), audits.audit(rows)]
+    sections = [lag.report(lag.examine(received, expected, batch_size)), audits.audit(rows)]
     known = {seq: value for seq, value in expected.items() if rows[seq].canary}
     if known:
         sections.append(audits.canaries(find_offsets(known, received, 2 * batch_size)))

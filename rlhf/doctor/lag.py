@@ -14,6 +14,8 @@ _MOST_SAMPLES = 16_384
 _FEWEST_SAMPLES = 32
 _CLEAR = 0.5
 _CLEARLY_BETTER = 0.2
+_PERFECT = 0.999
+_FEWEST_IN_STRETCH = 256
 _DEVIATIONS = 8.0
 
 
@@ -26,6 +28,15 @@ class LagScan(NamedTuple):
     next_best: float
     samples: int
     since: int
+
+    @property
+    def shifted(self) -> bool:
+        """Whether another lag than 0 explains the rewards, and clearly better."""
+        return (
+            self.lag != 0
+            and self.correlation > _CLEAR
+            and self.correlation > self.at_zero + _CLEARLY_BETTER
+        )
 
 
 def scan(
@@ -61,6 +72,30 @@ def scan(
     )
 
 
+def examine(
+    received: Mapping[int, float], expected: Mapping[int, float], batch_size: int
+) -> LagScan | None:
+    """Scans the whole stream and, where that is not clear, stretch by stretch, the newest first.
+
+    A stream that slipped half-way fits neither lag as a whole.
+    """
+    whole = scan(received, expected, batch_size)
+    if whole is None or whole.shifted or whole.at_zero > _PERFECT:
+        return whole
+    length = max(_FEWEST_IN_STRETCH, 4 * batch_size)
+    last, first = max(received), min(received)
+    for end in range(last + 1, first, -length):
+        stretch = range(end - length, end)
+        found = scan(
+            {seq: received[seq] for seq in stretch if seq in received},
+            {seq: expected[seq] for seq in stretch if seq in expected},
+            batch_size,
+        )
+        if found is not None and found.shifted:
+            return found._replace(since=_since(received, expected, found.lag))
+    return whole
+
+
 def _since(received: Mapping[int, float], expected: Mapping[int, float], lag: int) -> int:
     """The slot from which on the lag explains the rewards better than 0 does."""
     gain = best_gain = 0.0
@@ -92,8 +127,8 @@ def report(scanned: LagScan | None) -> Section:
         f"lag scan of {scanned.samples} samples: best {lag:+d} (r={correlation:.3f}), "
         f"r={scanned.at_zero:.3f} at 0, next best r={scanned.next_best:.3f}"
     )
-    if lag != 0 and correlation > _CLEAR and correlation > scanned.at_zero + _CLEARLY_BETTER:
-        figures["since"] = scanned.since
+    if scanned.shifted:
+        figures |= {"shift": lag, "since": scanned.since}
         finding = fault(TOPIC, _shifted(scanned), BINDING)
         return Section(TOPIC, figures, (finding,), (line,))
     if scanned.at_zero < _CLEAR:
