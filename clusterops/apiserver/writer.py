@@ -1,8 +1,9 @@
 """Group commit: one thread makes all waiting writes durable in one transaction.
 
 While a transaction reaches the disk, further writes queue up and share the next one: a slow fsync
-costs latency, not throughput, and the event loop never waits for the disk. The loop hears of each
-batch once, through one `call_soon_threadsafe`.
+costs latency, not throughput, and the event loop never waits for the disk. The thread hears of all
+writes of one turn of the loop at once, and the loop of each batch once: every message between them
+makes one wait for the other's hold on the interpreter.
 """
 
 import asyncio
@@ -37,6 +38,7 @@ class Writer:
         self._loop = loop
         self._committed = committed
         self._failed = failed
+        self._gathered: list[Change] = []  # in this turn of the loop
         self._waiting: list[Change] = []
         self._wakeup = threading.Condition()
         self._closing = False
@@ -53,12 +55,20 @@ class Writer:
 
     def submit(self, change: Change) -> None:
         """Queue one change. Its outcome comes through `committed` or `failed`."""
+        if not self._gathered:
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(change)
+
+    def _hand_over(self) -> None:
         with self._wakeup:
-            self._waiting.append(change)
-            self._wakeup.notify()
+            gathered, self._gathered = self._gathered, []
+            if gathered:
+                self._waiting += gathered
+                self._wakeup.notify()
 
     def close(self) -> None:
         """Commit what waits, end the thread, close the storage. Blocks until done."""
+        self._hand_over()
         with self._wakeup:
             self._closing = True
             self._wakeup.notify()
@@ -90,6 +100,7 @@ class Writer:
     def _report_failure(self, error: StorageError) -> None:
         with self._wakeup:
             self._waiting.clear()
+            self._gathered.clear()
             self._epoch += 1
         if isinstance(error, StorageFailed):
             self.broken = error
