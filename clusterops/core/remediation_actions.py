@@ -1,0 +1,88 @@
+"""The steps of a remediation as values: whoever applies them decides nothing."""
+
+from dataclasses import dataclass
+
+from clusterops.api.node_health import Rung
+from clusterops.core.remediation_budget import Attempt
+from clusterops.core.remediation_view import Remedy
+
+
+@dataclass(frozen=True)
+class PutTaint:
+    """Keeps new pods away."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class RemoveTaint:
+    """Gives the node back."""
+
+
+@dataclass(frozen=True)
+class WriteRemedy:
+    """Writes down where the remediation is; None = there is none any more."""
+
+    remedy: Remedy | None
+
+
+@dataclass(frozen=True)
+class RecordAttempt:
+    """Adds to what was begun on this node."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Tells jobs to save within so many seconds and to go on elsewhere, without this node."""
+
+    jobs: tuple[str, ...]
+    notice_seconds: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Execute:
+    """Carries out a rung, once for its key, and not after it expired."""
+
+    key: str
+    rung: Rung
+    incident: str
+    boot_id: str
+    gpus: tuple[str, ...]
+    expires: float | None
+
+
+@dataclass(frozen=True)
+class OpenTicket:
+    """Opens the ticket of an incident, or finds it."""
+
+    incident: str
+    cause: str
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Starts the checks that prove the node healthy, unless they run."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class EndVerification:
+    """Clears the checks' remains away."""
+
+
+Action = (
+    PutTaint
+    | RemoveTaint
+    | WriteRemedy
+    | RecordAttempt
+    | Drain
+    | Execute
+    | OpenTicket
+    | Verify
+    | EndVerification
+)
