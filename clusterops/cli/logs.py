@@ -76,16 +76,22 @@ async def _print_once(
     pods = await log_stream.pods_of(session, name)
     kept = sorted({log_stream.attempt_of(pod) for pod in pods})
     chosen = [pod for pod in pods if log_stream.attempt_of(pod) == attempt]
-    if not chosen and not kept:
+    begun = (job.get("status") or {}).get("attempt") or 0
+    if not chosen and not begun:
         raise CommandError(
             f"{name} has printed nothing yet: {jobs.headline(job)}",
             f"clusterops logs -f {name}, or why: clusterops explain {name}",
             FAILED,
         )
     if not chosen:
+        # A pod that does not leave by itself in its window is deleted, and its log with it.
         have = ", ".join(map(str, kept))
         raise CommandError(
-            f"attempt {attempt} of {name} has no logs", f"--attempt: there is {have}", NOT_FOUND
+            f"the pods of attempt {attempt} of {name} are gone, and with them what they printed"
+            if attempt <= begun
+            else f"{name} has had {begun} attempt{'s' if begun > 1 else ''}, not {attempt}",
+            f"--attempt: there is {have}" if have else f"clusterops explain {name}",
+            NOT_FOUND,
         )
     present = [log_stream.rank_of(pod) for pod in chosen]
     for missing in [rank for rank in ranks or [] if rank not in present]:

@@ -121,6 +121,16 @@ def test_an_absent_rank_or_attempt_names_those_there_are(capsys, job, words, hin
     assert hint in err
 
 
+def test_a_job_whose_pods_were_deleted_is_not_said_to_be_silent(capsys, server) -> None:
+    create_job(server, example("counter"))
+    attempts = [{"number": 1, "endedAt": "2026-11-30T19:00:10Z", "cause": "Cancelled"}]
+    set_status(server, "counter", phase="Cancelled", attempt=1, attempts=attempts)
+    assert main(["logs", "-n", "research", "counter"]) == errors.NOT_FOUND
+    said = capsys.readouterr().err
+    assert "the pods of attempt 1 of counter are gone" in said
+    assert "clusterops explain counter" in said
+
+
 def test_a_job_that_never_started_says_why(capsys, server) -> None:
     create_job(server, example("counter"))
     set_status(server, "counter", phase="Pending", reason="WaitingForQuota")
