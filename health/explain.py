@@ -14,6 +14,7 @@ from health.parse import details, lines
 from health.policy.schema import CodeSet, Policy
 
 _CODE = re.compile(r"\s*(s?xid)?[\s:]*(\d{1,5})\s*\Z", re.IGNORECASE | re.ASCII)
+RECOVERY_XID = 154
 NOWHERE = PciAddress(0, 0, 0)
 
 
@@ -55,7 +56,7 @@ def _line(
     if device is not None:
         points.append(Point("device", str(device)))
     if isinstance(what, Xid):
-        points += _message(what)
+        points += _message(what, catalogue)
         points += _xid(what.code, catalogue)
     elif isinstance(what, SXid):
         points += _sxid(catalogue.sxids.get(what.code, ()))
@@ -64,7 +65,7 @@ def _line(
     return [*points, *_judged(what, catalogue, policy, driver)]
 
 
-def _message(xid: Xid) -> list[Point]:
+def _message(xid: Xid, catalogue: Catalogue) -> list[Point]:
     points = []
     if xid.process is not None or xid.pid is not None:
         who = f"{xid.process or 'process'} {xid.pid if xid.pid is not None else ''}".strip()
@@ -73,12 +74,24 @@ def _message(xid: Xid) -> list[Point]:
         )
     if xid.gpu_instance is not None:
         points.append(Point("MIG slice", f"GPU instance {xid.gpu_instance}: only it is concerned"))
+    if xid.code == RECOVERY_XID:
+        points += _recovery(xid, catalogue)
     if 144 <= xid.code <= 150:
         report = details.nvlink_report(xid.message)
         words = " ".join(f"0x{word:08x}" for word in report.words) or "cut off"
         tag = report.severity.value.replace("_", " ") if report.severity else "no tag"
         points.append(Point("NVLink report", f"unit {report.unit}, {tag}, words {words}"))
     return points
+
+
+def _recovery(xid: Xid, catalogue: Catalogue) -> list[Point]:
+    change = details.recovery_change(xid.message)
+    known = catalogue.recovery_actions.get(change.now) if change is not None else None
+    if known is None:
+        return [Point("number", "missing or unknown: its words are not relied on")]
+    words = [known.words and f"{known.words!r} up to R595", known.words_since_595_84 and f"{known.words_since_595_84!r} since 595.84"]  # fmt: skip
+    called = ", ".join(filter(None, words)) or "nothing settled"
+    return [Point("number", f"{known.code} ({known.name}), which drivers call {called}")]
 
 
 def _xid(code: int, catalogue: Catalogue) -> list[Point]:

@@ -43,6 +43,8 @@ def _evidence(each: Evidence) -> dict[str, Any]:
         "rule": each.rule,
         "why": each.why,
         "text": each.text,
+        "slices": list(each.slices),
+        "details": list(each.details),
     }
 
 

@@ -141,7 +141,10 @@ class History:
         if judgement.rule == "recovery_number":
             self._recovery(event, judgement, device)
         incident = self._incident(event, judgement, device)
-        return incidents.observe(incident, event, judgement, device)
+        observation = incidents.observe(incident, event, judgement, device)
+        if type(what) is Xid and what.gpu_instance is not None:
+            observation.note_slice(what.gpu_instance)
+        return observation
 
     def _known(self, event: Event, code: str, xid: Xid) -> bool:
         """True when another source has told this event, and told it as well as this one does."""
@@ -171,11 +174,13 @@ class History:
         current = self._current.get(device)
         if current is not None and self._goes_on(current, event):
             return current
-        found = self._related(event, judgement, device) or self._new(event, judgement)
-        if len(self._current) < MAX_DEVICES:
-            self._current[device] = found
-        else:
+        if len(self._current) >= MAX_DEVICES and device not in self._current:
+            # No node has so many; whatever writes this, the watch goes on in bounded time.
             self.count("too_many_devices")
+            newest = self.incidents[-1]
+            return newest if self._goes_on(newest, event) else self._new(event, judgement)
+        found = self._related(event, judgement, device) or self._new(event, judgement)
+        self._current[device] = found
         return found
 
     def _goes_on(self, current: Incident, event: Event) -> bool:

@@ -12,6 +12,7 @@ from health.judge.judgement import Judgement
 MAX_OBSERVATIONS = 128
 MAX_RUNS = 32
 MAX_DETAILS = 4
+MAX_SLICES = 16
 RUN_GAP_SECONDS = 30.0
 """Reports further apart than this are two runs: ends of jobs are matched run by run."""
 
@@ -44,6 +45,13 @@ class Observation(msgspec.Struct):
     """Reports that came without a message, from a source that knows only the code."""
     details: list[str] = msgspec.field(default_factory=list)
     """Further lines that belong to the report."""
+    slices: list[int] = msgspec.field(default_factory=list)
+    """The GPU instances that the reports name: with MIG, jobs on the others go on."""
+
+    def note_slice(self, gpu_instance: int) -> None:
+        """Remembers a GPU instance that a report named."""
+        if gpu_instance not in self.slices and len(self.slices) < MAX_SLICES:
+            self.slices.append(gpu_instance)
 
     @property
     def first_at(self) -> float:

@@ -28,6 +28,9 @@ class Evidence(msgspec.Struct, frozen=True):
     rule: str
     why: str
     text: str
+    slices: tuple[int, ...] = ()
+    """GPU instances named, when the GPU is divided."""
+    details: tuple[str, ...] = ()
 
 
 class IncidentVerdict(msgspec.Struct, frozen=True):
@@ -199,6 +202,8 @@ def evidence(findings: list[Finding]) -> tuple[Evidence, ...]:
             rule=each.rule,
             why=each.why,
             text=each.observation.first_text,
+            slices=tuple(each.observation.slices),
+            details=tuple(each.observation.details),
         )
         for each in sorted(chosen, key=lambda each: each.observation.first_at)
     )

@@ -60,3 +60,10 @@ def test_every_code_of_the_catalogue_can_be_explained() -> None:
         assert said(str(code))["rule"]
     for code in list(shipped.catalogue().sxids)[::7]:
         assert said(f"sxid:{code}")["rule"]
+
+
+def test_the_drivers_number_is_shown_with_the_words_of_old_and_new_drivers() -> None:
+    line = "NVRM: Xid (PCI:0000:0d:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (PF FLR)"
+    number = said(line)["number"][0]
+    assert "GPU Reset Required" in number
+    assert "PF FLR" in number

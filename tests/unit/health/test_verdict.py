@@ -25,12 +25,13 @@ from health.events import (
     Identity,
     JobEnded,
     Operational,
+    PciAddress,
     Quantity,
     RecordsLost,
     Severity,
     Verified,
 )
-from health.fold.history import MAX_INCIDENTS
+from health.fold.history import MAX_DEVICES, MAX_INCIDENTS
 from health.verdict.findings import Role
 from health.verdict.node import judge_node
 from health.verdict.topology import Topology
@@ -376,3 +377,16 @@ def test_an_incident_that_the_judge_holds_open_is_not_forgotten() -> None:
     for day in range(1, 30):
         held.add(xid(day * DAY, 13, device=PEER))
     assert raised.id in [each.id for each in judge_node(held).incidents]
+
+
+def test_with_mig_the_slice_that_a_line_names_is_kept() -> None:
+    line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:02): 94, pid=7741, Contained: CE User Channel"
+    (incident,) = verdict(said(0, line)).incidents
+    assert [each.slices for each in incident.evidence] == [(5,)]
+
+
+def test_addresses_without_end_are_counted_and_fill_nothing() -> None:
+    garbage = (xid(n / 1000, 31, "", PciAddress(n, 1, 0)) for n in range(3 * MAX_DEVICES))
+    found = verdict(*garbage)
+    assert found.counts["too_many_devices"] > 0
+    assert sum(len(each.findings) for each in found.incidents) < MAX_DEVICES
