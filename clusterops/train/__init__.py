@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         UnsupportedFormat,
         UnsupportedState,
     )
-    from clusterops.train.sessions import Session, session
+    from clusterops.train.opening import session
+    from clusterops.train.sessions import Session
 
 _HOMES = {
     "Batch": "cursor",
@@ -49,7 +50,7 @@ _HOMES = {
     "UnsupportedState": "errors",
     "Resumed": "contents",
     "Session": "sessions",
-    "session": "sessions",
+    "session": "opening",
 }
 
 __all__ = [

@@ -17,6 +17,12 @@ from clusterops.train.errors import ConfigurationError, PortTaken
 
 _BACKLOG = 1024
 _LOOPBACK_INTERFACE = "lo"
+_RENDEZVOUS = (
+    names.ENV_RANK,
+    names.ENV_WORLD_SIZE,
+    names.ENV_MASTER_ADDR,
+    names.ENV_MASTER_PORT,
+)
 
 
 def init_process_group(
@@ -25,7 +31,8 @@ def init_process_group(
     """Like `torch.distributed.init_process_group`, from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 
     `backend` is nccl where there is a GPU, else gloo. `timeout` bounds the rendezvous and each
-    collective. Call it before `session`.
+    collective. Call it before `session`. With none of these variables set, as in `python train.py`,
+    the group is this process alone.
 
     Raises:
         PortTaken: something else listens on MASTER_PORT (rank 0 only); exits with code 75.
@@ -36,6 +43,11 @@ def init_process_group(
     from torch._C._distributed_c10d import TCPStore
 
     chosen = backend or ("nccl" if torch.cuda.is_available() else "gloo")
+    if not any(name in os.environ for name in _RENDEZVOUS):
+        dist.init_process_group(
+            chosen, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout, **options
+        )
+        return
     address = os.environ.get(names.ENV_MASTER_ADDR, "")
     if not is_loopback(address) or _has_agent_store(os.environ):
         dist.init_process_group(chosen, timeout=timeout, **options)

@@ -156,7 +156,8 @@ def _train(options: argparse.Namespace, distributed: bool) -> None:
         torch.manual_seed(options.seed * 1000 + run.rank)
         resumed = run.resume(model=model, optimizer=optimizer, schedule=schedule, cursor=cursor)
         if run.rank == 0:
-            say(f"start at step {resumed.step}/{options.steps} with {run.world_size} ranks")
+            ranks = f"{run.world_size} rank{'s' if run.world_size > 1 else ''}"
+            say(f"start at step {resumed.step}/{options.steps} with {ranks}")
         loss = math.nan
         for step in run.steps():
             batch = cursor.issue()
