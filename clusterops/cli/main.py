@@ -5,6 +5,7 @@ than importing typer. A command's module imports typer on top and all else insid
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -113,6 +114,7 @@ def clusterops(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line; the exit code."""
+    _open_missing_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
     conversion.lighten(command)
@@ -120,3 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lambda: command.main(words, prog_name="clusterops", standalone_mode=False),
         debug="--debug" in words[: words.index("--") if "--" in words else None],
     )
+
+
+def _open_missing_streams() -> None:
+    """A stream that the caller closed, as in `clusterops queue >&-`, is None in Python."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # It lasts as long as the process does.
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123

@@ -196,3 +196,9 @@ def test_a_reader_that_had_enough_is_no_error() -> None:
     assert writer.wait(30) == 0
     assert writer.stderr.read() == b""
     writer.stderr.close()
+
+
+def test_output_that_the_caller_closed_is_no_error() -> None:
+    command = f"exec {sys.executable} -m clusterops.cli --help >&-"
+    ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (errors.DONE, b"")
