@@ -139,7 +139,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     def version_of(self, batch: int) -> int:
         """The policy version a batch is sampled by, whatever the timing."""
-        return max(0, batch - self.lag)
+        return batch - self.lag if batch > self.lag else 0
 
 
 def token_digest(ids: Sequence[int], person: bytes) -> str:

@@ -60,12 +60,15 @@ class _Remover(ast.NodeTransformer):
         self.removed = 0
         self._inside = False
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         before = self._inside
         self._inside = before or node.name == self.check.function
         self.generic_visit(node)
         self._inside = before
         return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self.visit_FunctionDef(node)
 
     def visit_If(self, node: ast.If) -> ast.AST:
         if self._inside and self.check.says in ast.unparse(node.test):

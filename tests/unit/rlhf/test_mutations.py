@@ -10,6 +10,12 @@ from support.rlhf_mutation import Check, NotFound, copy_without, without
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = "tests/unit/rlhf"
+UNNEEDED = [
+    word for name in ("hypothesispytest", "xdist", "anyio") for word in ("-p", f"no:{name}")
+]
+"""Plugins that would only cost time."""
+
+pytestmark = pytest.mark.slow
 
 CHECKS = [
     Check(
@@ -80,9 +86,9 @@ CHECKS = [
 ]
 
 
-def tests_of(check: Check, folder: Path) -> subprocess.CompletedProcess[str]:
+def outcome_of(check: Check, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", check.tests, "-x", "-q", "--timeout", "30"],
+        [sys.executable, "-m", "pytest", check.tests, "-x", "-q", "--timeout", "30", *UNNEEDED],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -95,7 +101,7 @@ def tests_of(check: Check, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name.replace(" ", "-"))
 def test_without_the_check_its_tests_fail(check: Check, tmp_path: Path) -> None:
     copy_without(check, ROOT, tmp_path)
-    result = tests_of(check, tmp_path)
+    result = outcome_of(check, tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
     assert " failed" in result.stdout, "they fail, and not for want of a module"
 
@@ -106,7 +112,7 @@ def test_the_copy_with_its_checks_passes(tmp_path: Path) -> None:
     copy_without(check, ROOT, tmp_path)
     whole = (ROOT / check.file).read_text(encoding="utf-8")
     (tmp_path / check.file).write_text(whole, encoding="utf-8")
-    result = tests_of(check, tmp_path)
+    result = outcome_of(check, tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
