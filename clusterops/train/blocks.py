@@ -49,7 +49,7 @@ def allocate(reference: Reference) -> tuple[Any, memoryview]:
         import numpy
 
         try:
-            array = numpy.empty(reference.shape, numpy.dtype(reference.dtype))
+            array: Any = numpy.empty(reference.shape, numpy.dtype(reference.dtype))
         except (TypeError, ValueError) as error:
             raise CorruptCheckpoint(f"{reference.name}: {error}") from None
         return array, _memory(array.reshape(-1).view(numpy.uint8))

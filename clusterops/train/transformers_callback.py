@@ -23,7 +23,7 @@ def callback(run: Session) -> Any:
     """A `transformers.TrainerCallback` for this session."""
     from transformers import TrainerCallback
 
-    class SessionCallback(TrainerCallback):  # type: ignore[misc] # not installed here
+    class SessionCallback(TrainerCallback):
         """Asks the session after each step, and tells it of each checkpoint."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

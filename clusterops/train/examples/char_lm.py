@@ -180,7 +180,7 @@ def _step(
     logits = model(windows[:, :-1])
     loss = functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call] # torch leaves it bare
+    loss.backward()
     optimizer.step()
     schedule.step()
     return loss.item()
