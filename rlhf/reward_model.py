@@ -5,6 +5,7 @@ the probability that one response beats another is the logistic function of the 
 of the pairs is held back, by a hash of the prompt, so that no prompt is on both sides.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -230,17 +231,21 @@ class RewardModelGrader:
         self.name = f"reward model {folder.name}"
 
     async def grade(self, samples: Sequence[Sample]) -> list[Answer]:
-        """One pass over all of them."""
-        with torch.inference_mode():
-            scores = self._model.scores([(one.prompt, one.response) for one in samples]).tolist()
+        """One pass over all of them, in a thread: the event loop goes on meanwhile."""
+        scores = await asyncio.to_thread(self._scores, samples)
         return [
             sample.answered(Score(score)) for sample, score in zip(samples, scores, strict=True)
         ]
 
     def score(self, sample: Sample) -> Score:
         """Scores at once: for audits."""
-        with torch.inference_mode():
-            return Score(float(self._model.scores([(sample.prompt, sample.response)])[0]))
+        return Score(self._scores([sample])[0])
 
     async def close(self) -> None:
         """Nothing was started."""
+
+    def _scores(self, samples: Sequence[Sample]) -> list[float]:
+        with torch.inference_mode():
+            scores = self._model.scores([(one.prompt, one.response) for one in samples])
+        found: list[float] = scores.tolist()
+        return found

@@ -32,18 +32,28 @@ def resolve(file: Path | None, overrides: Sequence[str] = ()) -> Resolved:
     Raises:
         ConfigurationInvalid: a file that can't be read, an unknown key, an impossible value.
     """
+    if file is None:
+        return resolve_values({}, "", overrides)
+    return resolve_values(_read(file), str(file), overrides)
+
+
+def resolve_values(
+    content: Mapping[str, Any], origin: str, overrides: Sequence[str] = ()
+) -> Resolved:
+    """The same for values that were read already; `origin` says where.
+
+    Raises:
+        ConfigurationInvalid: an unknown key, an impossible value.
+    """
     said: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    if file is not None:
-        for key, value in _flat(_read(file)):
-            _put(said, key, value)
-            origins[key] = str(file)
+    for key, value in _flat(content):
+        _put(said, key, value)
+        origins[key] = origin
     for word in overrides:
         key, value = _override(word)
         _put(said, key, value)
-        origins = {
-            name: origin for name, origin in origins.items() if not name.startswith(f"{key}.")
-        }
+        origins = {name: place for name, place in origins.items() if not name.startswith(f"{key}.")}
         origins[key] = f"command line: {word}"
     _refuse_unknown(said, origins)
     try:
@@ -57,6 +67,36 @@ def resolve(file: Path | None, overrides: Sequence[str] = ()) -> Resolved:
 def dump(config: RunConfig, **more: Any) -> str:
     """The configuration as YAML, as `config.resolved.yaml` holds it."""
     return yaml.safe_dump({**more, **config.model_dump(mode="json")}, sort_keys=False)
+
+
+def stored_values(file: Path) -> dict[str, Any]:
+    """What `config.resolved.yaml` of a run says of the configuration, without what else it says.
+
+    Raises:
+        ConfigurationInvalid: it can't be read.
+    """
+    return {name: value for name, value in _read(file).items() if name in RunConfig.model_fields}
+
+
+def read_resolved(file: Path) -> RunConfig:
+    """The configuration that a run was started with.
+
+    Raises:
+        ConfigurationInvalid: the file is missing, or was changed into something impossible.
+    """
+    return resolve_values(stored_values(file), str(file)).config
+
+
+def run_id_of(file: Path) -> str:
+    """The identity of the run that wrote this file.
+
+    Raises:
+        ConfigurationInvalid: it says none.
+    """
+    run_id = _read(file).get("run_id")
+    if not isinstance(run_id, str) or not run_id:
+        raise ConfigurationInvalid(f"{file} names no run_id: it is not the file of a run")
+    return run_id
 
 
 def values(config: RunConfig) -> dict[str, Any]:

@@ -149,8 +149,8 @@ class Checks(Section):
 
     audits: Annotated[int, Field(ge=0)] = 4
     """Rewards of a batch that are computed again, when the grader is pure."""
-    canaries: Annotated[float, Field(ge=0, le=0.2)] = 0.005
-    """Share of slots whose reward is known beforehand; they train nothing."""
+    canary_every: Annotated[int, Field(ge=0)] = 200
+    """One slot in so many has a reward that is known beforehand, and trains nothing; 0 for none."""
 
 
 class Checkpoints(Section):
@@ -173,8 +173,8 @@ class Reports(Section):
     tensorboard: bool = False
     wandb: bool = False
     trackio: bool = False
-    samples_per_step: Annotated[int, Field(ge=0)] = 64
-    """Samples of a step that samples.jsonl keeps."""
+    samples: bool = True
+    """Write samples.jsonl; the doctor's scan for shifted rewards reads it."""
 
 
 class RunConfig(Section):

@@ -153,13 +153,17 @@ class Decoder(LanguageModel):
 
     def _initialise(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
-        scaled = 0.02 / (2 * self.shape.layers) ** 0.5
+        # The usual 0.02 is for wide models: a narrow one would start with next to no signal.
+        spread = min(0.1, self.shape.width**-0.5)
+        scaled = spread / (2 * self.shape.layers) ** 0.5
         for name, parameter in self.named_parameters():
             if name.startswith("value_head"):
                 nn.init.zeros_(parameter)  # first values are 0: first returns are the rewards
             elif parameter.dim() > 1:
                 into_stream = name.endswith(("o_proj.weight", "down_proj.weight"))
-                nn.init.normal_(parameter, std=scaled if into_stream else 0.02, generator=generator)
+                nn.init.normal_(
+                    parameter, std=scaled if into_stream else spread, generator=generator
+                )
 
     def forward(self, tokens: Tensor) -> Output:
         """[rows, tokens] token ids to logits and values at every token.

@@ -7,7 +7,7 @@ task whose reward hangs on the response alone would learn from it happily.
 from collections.abc import Iterator
 
 from rlhf.tasks.task import Demonstration, Prompt, Reward, seeded
-from rlhf.tasks.vocabulary import Characters
+from rlhf.tasks.vocabulary import Characters, Vocabulary
 
 _DIGITS = "0123456789"
 
@@ -23,7 +23,7 @@ class ReverseDigits:
         self.seed = seed
         self.digits = digits
         self.corruption = corruption
-        self.vocabulary = Characters(_DIGITS + "=")
+        self.vocabulary: Vocabulary = Characters(_DIGITS + "=")
 
     def prompt(self, group: int) -> Prompt:
         return self._drawn("prompt", group)

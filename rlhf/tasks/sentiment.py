@@ -13,7 +13,7 @@ from typing import Any
 
 from rlhf.identity import Score
 from rlhf.tasks.task import Demonstration, Prompt, Reward, seeded
-from rlhf.tasks.vocabulary import Characters
+from rlhf.tasks.vocabulary import Characters, Vocabulary
 
 POSITIVE = (
     "good", "great", "fine", "lovely", "bright", "warm", "kind", "happy", "pleasant",
@@ -46,7 +46,7 @@ class Sentiment:
         self.seed = seed
         self.most_words = most_words
         self.response_characters = response_characters
-        self.vocabulary = Characters(_ALPHABET)
+        self.vocabulary: Vocabulary = Characters(_ALPHABET)
 
     def prompt(self, group: int) -> Prompt:
         return self._drawn("prompt", group)
