@@ -11,7 +11,7 @@ from clusterops.core import actions, exits, notice, pods, progress, status, wait
 from clusterops.core import workload as workloads
 from clusterops.core.conditions import seconds_since
 from clusterops.core.exits import Ending
-from clusterops.core.observed import Attempt, JobStatus, Pod, Workload
+from clusterops.core.observed import Attempt, JobStatus, Pod, Preemptor, Workload
 from clusterops.core.view import View
 from clusterops.core.waiting import Why
 
@@ -183,14 +183,14 @@ def _quota_lost(view: View) -> _Found | None:
     if workload.metadata.deleting:
         return _Found(Ending(Cause.EVICTED, "its Workload is being deleted"))
     if workload.evicted:
-        return _Found(eviction_ending(workload))
+        return _Found(eviction_ending(workload, view.observed.preemptor))
     if not workload.reserved or workload.finished:
         return _Found(Ending(Cause.EVICTED, "its quota was taken away without notice"))
     return None
 
 
-def eviction_ending(workload: Workload) -> Ending:
-    """The cause that an Evicted condition stands for."""
+def eviction_ending(workload: Workload, preemptor: Preemptor | None = None) -> Ending:
+    """The cause that an Evicted condition stands for; a preemptor that is known is named."""
     evicted = workload.condition("Evicted")
     reason = evicted.reason if evicted is not None else ""
     message = evicted.message if evicted is not None else ""
@@ -203,6 +203,9 @@ def eviction_ending(workload: Workload) -> Ending:
     if cause is Cause.PREEMPTED:
         preempted = workload.condition("Preempted")
         message = preempted.message if preempted is not None and preempted.true else message
+        if preemptor is not None and preemptor.name:
+            # Kueue's message names it by uid alone; the Workload's conditions keep that message.
+            message = f"{preemptor.name} needs its GPUs and goes first"
     return Ending(cause, message or reason or cause.sentence)
 
 
@@ -211,7 +214,7 @@ def _user_wish(view: View) -> _Found | None:
     if job.metadata.deleting:
         return _Found(Ending(Cause.CANCELLED, "its object was deleted"))
     if job.spec.stop is not None:
-        return _Found(Ending(Cause.CANCELLED, f"stop: {job.spec.stop}"))
+        return _Found(Ending(Cause.CANCELLED, Cause.CANCELLED.sentence))
     if job.spec.suspend:
         return _Found(Ending(Cause.SUSPENDED, Cause.SUSPENDED.sentence))
     return None

@@ -112,7 +112,7 @@ def _without_admission(view: View, workload: Workload) -> list[actions.Action]:
             )
         return steps
     steps = []
-    if not workload.active and not _deactivated_by_queue(workload):
+    if not workload.active and not waiting.deactivated_by_queue(workload):
         steps.append(actions.UpdateWorkload("resumed by its user", {"spec": {"active": True}}))
     if view.observed.priority is not None:
         patch = workloads.update_patch(job, workload, view.observed.priority)
@@ -149,8 +149,3 @@ def _suspended(view: View) -> JobStatus:
 def _backoff_left(view: View) -> float:
     until = view.job.status.backoff_until
     return max(0.0, (until - view.now).total_seconds()) if until is not None else 0.0
-
-
-def _deactivated_by_queue(workload: Workload) -> bool:
-    evicted = workload.condition("Evicted")
-    return evicted is not None and evicted.reason.startswith("DeactivatedDueTo")

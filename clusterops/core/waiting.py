@@ -46,9 +46,9 @@ def in_queue(job: TrainingJob, observed: Observed, workload: Workload, now: date
         return Why.of(WaitReason.BACKING_OFF, f"until {until:%H:%M:%S} UTC, {_last_end(job)}")
     if observed.queue.stopped:
         return Why.of(WaitReason.QUEUE_STOPPED, observed.queue.stopped)
-    if not workload.active:
-        evicted = workload.condition("Evicted")
-        detail = evicted.message or evicted.reason if evicted is not None else ""
+    evicted = workload.condition("Evicted")
+    if evicted is not None and deactivated_by_queue(workload):
+        detail = evicted.message or evicted.reason
         return Why.of(WaitReason.STUCK, f"its Workload was deactivated by the queue ({detail})")
     reserved = workload.condition("QuotaReserved")
     if reserved is None:
@@ -60,6 +60,16 @@ def in_queue(job: TrainingJob, observed: Observed, workload: Workload, now: date
     if "ending the preemption" in reserved.message:
         return Why.of(WaitReason.WAITING_FOR_PREEMPTION, reserved.message)
     return Why.of(WaitReason.WAITING_FOR_QUOTA, reserved.message)
+
+
+def deactivated_by_queue(workload: Workload) -> bool:
+    """Whether the queue has given the Workload up; one that its user put to sleep is woken again."""
+    evicted = workload.condition("Evicted")
+    return (
+        not workload.active
+        and evicted is not None
+        and evicted.reason.startswith("DeactivatedDueTo")
+    )
 
 
 def while_starting(

@@ -217,8 +217,9 @@ class Observation:
             and not workload.finished
             and not workload.metadata.deleting
         )
-        name = f"{workload.metadata.namespace}/{workload.metadata.name}"
-        return Preemptor(uid, name, waiting)
+        owners = self.stores.jobs.by_index("uid", workload.metadata.owner_uid)
+        named = (owners[0] if owners else workload).metadata
+        return Preemptor(uid, f"{named.namespace}/{named.name}", waiting)
 
     def _fellows(self, evicted_by: str, own_uid: str) -> tuple[FellowVictim, ...]:
         if not evicted_by:

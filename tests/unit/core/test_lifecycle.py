@@ -319,6 +319,22 @@ def test_an_attempt_is_closed_only_when_its_workload_is_evicted() -> None:
     assert actions.needs_certainty(found)
 
 
+@pytest.mark.parametrize(
+    ("preemptor", "words"),
+    [
+        (Preemptor("p", "ns/urgent"), "ns/urgent needs its GPUs and goes first"),
+        (Preemptor("p"), "Preempted to accommodate"),
+        (None, "Preempted to accommodate"),
+    ],
+)
+def test_the_notice_of_a_preemption_names_who_is_known_to_need_the_gpus(
+    preemptor: Preemptor | None, words: str
+) -> None:
+    of = job(running())
+    told = decided(of, workload=workload(of, EVICTED), pods=GANG, preemptor=preemptor)
+    assert words in written(told).message
+
+
 def test_a_withdrawn_preemption_is_first_cancelled_then_forgotten() -> None:
     of = job(ending(Cause.PREEMPTED))
     gone = {"pods": GANG, "preemptor": Preemptor("p", "ns/p", waiting=False)}
@@ -380,6 +396,13 @@ def test_a_resumed_job_is_activated_and_woken() -> None:
     of = job(closed())
     asleep = pending(of, condition("QuotaReserved", False, "OnHold"), active=False)
     assert {"UpdateWorkload", "WakeWorkload"} <= set(kinds(decided(of, workload=asleep)))
+
+
+def test_a_resumed_job_waits_for_quota_and_is_not_called_stuck() -> None:
+    of = job(closed())
+    slept = condition("Evicted", True, "Suspended", "it was suspended by its user")
+    found = decided(of, workload=pending(of, slept, active=False))
+    assert written(found).reason == WaitReason.WAITING_FOR_QUOTA
 
 
 def test_a_workload_that_the_queue_gave_up_is_left_alone_and_told() -> None:

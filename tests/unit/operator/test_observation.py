@@ -60,6 +60,23 @@ def test_a_preemptor_waits_until_it_is_admitted_or_gone(seen: Observation) -> No
     assert not seen.observe(job(running())).preemptor.waiting  # type: ignore[union-attr]
 
 
+def test_a_preemptor_is_named_by_its_job_where_it_has_one(seen: Observation) -> None:
+    put(seen, VICTIM, preemptor())
+    assert seen.observe(job(running())).preemptor.name == "research/p"  # type: ignore[union-attr]
+    urgent = job()
+    urgent = msgspec.structs.replace(
+        urgent, metadata=msgspec.structs.replace(urgent.metadata, name="urgent", uid="uid-urgent")
+    )
+    seen.stores.jobs.put((urgent.metadata.namespace, "urgent"), urgent)
+    owners = (msgspec.structs.replace(VICTIM.metadata.owner_references[0], uid="uid-urgent"),)  # type: ignore[index]
+    owned = preemptor()
+    metadata = msgspec.structs.replace(owned.metadata, owner_references=owners)
+    put(seen, msgspec.structs.replace(owned, metadata=metadata))
+    named = seen.observe(job(running())).preemptor
+    assert named is not None
+    assert named.name == f"{urgent.metadata.namespace}/urgent"
+
+
 def test_a_preemptor_that_the_store_has_not_seen_yet_is_not_gone(seen: Observation) -> None:
     put(seen, workload(job(running())))  # the store is older than the eviction
     view = seen._assemble(job(running()), VICTIM, ())
