@@ -40,12 +40,12 @@ def init_process_group(
     """
     import torch
     import torch.distributed as dist
-    from torch._C._distributed_c10d import TCPStore
+    from torch._C._distributed_c10d import HashStore, TCPStore
 
     chosen = backend or ("nccl" if torch.cuda.is_available() else "gloo")
     if not any(name in os.environ for name in _RENDEZVOUS):
         dist.init_process_group(
-            chosen, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout, **options
+            chosen, store=HashStore(), rank=0, world_size=1, timeout=timeout, **options
         )
         return
     address = os.environ.get(names.ENV_MASTER_ADDR, "")

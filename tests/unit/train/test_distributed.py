@@ -5,6 +5,8 @@ loopback.
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,25 @@ def test_a_taken_port_is_named_and_has_an_exit_code_of_its_own() -> None:
         with pytest.raises(PortTaken, match=f"port {port} on 127.0.0.1 is taken") as refusal:
             distributed._listening("127.0.0.1", port)
     assert refusal.value.code == 75
+
+
+def test_a_process_started_by_hand_is_a_group_of_its_own() -> None:
+    program = (
+        "import torch, torch.distributed as dist\n"
+        "from clusterops import train\n"
+        "train.init_process_group('gloo')\n"
+        "total = torch.ones(1)\n"
+        "dist.all_reduce(total)\n"
+        "print(dist.get_rank(), dist.get_world_size(), total.item())\n"
+        "dist.destroy_process_group()\n"
+    )
+    rendezvous = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    alone = {name: value for name, value in os.environ.items() if name not in rendezvous}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=alone, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["0", "1", "1.0"], done.stderr
 
 
 @pytest.mark.parametrize("missing", ["RANK", "WORLD_SIZE", "MASTER_PORT"])
