@@ -141,6 +141,8 @@ def _sentence(kind: str, given: Any, context: Mapping[str, Any], original: str) 
     if kind == "string_too_short":
         return "must not be empty"
     if kind == "string_pattern_mismatch":
+        if context["pattern"] == "^/":
+            return f"must begin with /, not {_shown(given)}"
         return f"must match {context['pattern']}, not {_shown(given)}"
     if kind == "too_long":
         return f"must have at most {context['max_length']} entries, not {context['actual_length']}"

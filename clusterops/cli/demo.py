@@ -92,7 +92,7 @@ def manifests() -> Path:
 
 
 def _tell(line: Told) -> None:
-    typer.echo(f"{line.at:6.1f} s  {printable(line.job):<12} {printable(line.text)}")
+    typer.echo(f"{line.at:6.1f} s  {printable(line.job):<14} {printable(line.text)}")
     with contextlib.suppress(ValueError):
         sys.stdout.flush()
 

@@ -74,9 +74,11 @@ def page(found: dict[str, Any]) -> list[str]:
 
 
 def _summary(job: dict[str, Any]) -> list[str]:
+    import shlex
+
     from clusterops.api.pod_template import gpus
     from clusterops.cli import jobs
-    from clusterops.cli.output import age
+    from clusterops.cli.output import age, counted
 
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
     each = gpus(spec["template"])
@@ -88,8 +90,8 @@ def _summary(job: dict[str, Any]) -> list[str]:
         "Namespace": metadata["namespace"],
         "Queue": spec["queueName"],
         "Priority": spec.get("priorityClassName") or "<none>",
-        "Asks for": f"{spec.get('replicas', 1)} x {each} GPUs",
-        "Command": " ".join(words),
+        "Asks for": f"{spec.get('replicas', 1)} x {counted(each, 'GPU')}",
+        "Command": shlex.join(words),
         "Checkpoints": checkpoint.get("directory") or "<none>",
         "Age": age(metadata.get("creationTimestamp")),
         "Phase": str(jobs.phase_of(job)),
@@ -100,8 +102,10 @@ def _summary(job: dict[str, Any]) -> list[str]:
     counts = status.get("counts") or {}
     if counts:
         facts["So far"] = (
-            f"{counts.get('attempts') or 0} attempts, {counts.get('preemptions') or 0} preemptions, "
-            f"{counts.get('faults') or 0} faults, {counts.get('lostSteps') or 0} steps lost"
+            f"{counted(counts.get('attempts') or 0, 'attempt')}, "
+            f"{counted(counts.get('preemptions') or 0, 'preemption')}, "
+            f"{counted(counts.get('faults') or 0, 'fault')}, "
+            f"{counted(counts.get('lostSteps') or 0, 'step')} lost"
         )
     return [f"{name + ':':<13}{value}" for name, value in facts.items() if value != ""]
 
@@ -115,6 +119,8 @@ def _section(title: str, columns: list[str], rows: list[list[str]]) -> list[str]
 
 
 def _attempts(attempts: list[dict[str, Any]]) -> list[str]:
+    from clusterops.cli.output import clock
+
     rows = []
     for attempt in attempts:
         numbers = (
@@ -123,8 +129,8 @@ def _attempts(attempts: list[dict[str, Any]]) -> list[str]:
         rows.append(
             [
                 str(attempt["number"]),
-                attempt.get("startedAt") or "",
-                attempt.get("endedAt") or "",
+                clock(attempt.get("startedAt")),
+                clock(attempt.get("endedAt")),
                 attempt.get("cause") or "",
                 *("" if value is None else str(value) for value in numbers),
                 attempt.get("message") or "",

@@ -159,6 +159,19 @@ def parse_time(timestamp: str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def clock(timestamp: str | None) -> str:
+    """A timestamp of the API to the second, `2026-11-30 19:02:00 UTC`; as it is when it is broken."""
+    moment = parse_time(timestamp)
+    if moment is None:
+        return timestamp or ""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 attempt`, `2 attempts`."""
+    return f"{number(count)} {thing}{'' if count == 1 else 's'}"
+
+
 def number(value: int | float) -> str:
     """A number with its thousands apart."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

@@ -14,7 +14,7 @@ from clusterops.api.reasons import Cause, Phase
 from clusterops.api.text import listed
 from clusterops.cli import cluster_view, jobs
 from clusterops.cli.connection import Session
-from clusterops.cli.output import age, number
+from clusterops.cli.output import age, clock, counted, number
 from clusterops.scheduling import explain as scheduling
 from clusterops.scheduling import quantities
 from clusterops.scheduling.objects import Workload
@@ -71,7 +71,15 @@ def from_status(job: Json) -> Reasoning:
     why = jobs.reason_sentence(status)
     if why and why not in sentence:
         sentence += f": {why}"
-    return Reasoning(name, str(phase), status.get("reason") or "", f"{sentence}.", _history(status))
+    would_help = _RESUME.format(**job["metadata"]) if phase is Phase.SUSPENDED else ""
+    return Reasoning(
+        name,
+        str(phase),
+        status.get("reason") or "",
+        _closed(sentence),
+        _history(status),
+        would_help,
+    )
 
 
 def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
@@ -80,11 +88,12 @@ def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
     phase = str(jobs.phase_of(dict(job)))
     own = _workload_of(job, view)
     said = jobs.reason_sentence(status)
-    waited = age(job["metadata"].get("creationTimestamp"), datetime.fromtimestamp(now, UTC))
+    waited = age(_waits_since(job), datetime.fromtimestamp(now, UTC))
     if own is None:
         sentence = said or "the operator has not put it into its queue yet"
         return Reasoning(
-            name, phase, status.get("reason") or "", f"{name} has waited {waited}: {sentence}.",
+            name, phase, status.get("reason") or "",
+            _closed(f"{name} has waited {waited}: {sentence}"),
             _history(status), "" if said else "is the operator running? clusterops status",
         )  # fmt: skip
     found = scheduling.explain(view, own, now)
@@ -107,19 +116,35 @@ def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
         sentence += f"; {_held_by(holders)}"
         details += [_holder_line(holder) for holder in holders]
     return Reasoning(
-        name, phase, str(found.reason) or status.get("reason") or "", f"{sentence}.",
+        name, phase, str(found.reason) or status.get("reason") or "", _closed(sentence),
         (*details, *_history(status)), found.would_help, holders, found.position,
     )  # fmt: skip
 
 
+def _waits_since(job: Json) -> str | None:
+    """When the wait began: with the end of the last attempt, or with the job."""
+    attempts = (job.get("status") or {}).get("attempts") or ()
+    since: str | None = attempts[-1].get("endedAt") if attempts else None
+    return since or job["metadata"].get("creationTimestamp")
+
+
+def _closed(sentence: str) -> str:
+    """With one full stop: messages of Kubernetes may bring their own."""
+    return f"{sentence.rstrip('.')}."
+
+
+_RESUME = (
+    "it goes on after: kubectl patch tj -n {namespace} {name} --type merge "
+    '-p \'{{"spec":{{"suspend":false}}}}\''
+)
 _STATES = {
     Phase.PENDING: "waits",
-    Phase.ADMITTED: "has its quota ({gpus} GPUs) and waits for its pods to be made",
-    Phase.STARTING: "has its quota ({gpus} GPUs) and its pods are starting",
-    Phase.RUNNING: "runs on {gpus} GPUs, attempt {attempt}{progress}",
-    Phase.CHECKPOINTING: "is saving before it gives {gpus} GPUs back{deadline}{progress}",
+    Phase.ADMITTED: "has its quota ({gpus}) and waits for its pods to be made",
+    Phase.STARTING: "has its quota ({gpus}) and its pods are starting",
+    Phase.RUNNING: "runs on {gpus}, attempt {attempt}{progress}",
+    Phase.CHECKPOINTING: "is saving before it gives {gpus} back{deadline}{progress}",
     Phase.REQUEUED: "has given its GPUs back and waits for its next attempt",
-    Phase.SUSPENDED: "is suspended by its user",
+    Phase.SUSPENDED: "is suspended",
     Phase.SUCCEEDED: "has succeeded in {attempts}{progress}",
     Phase.FAILED: "has failed after {attempts}{progress}",
     Phase.CANCELLED: "was cancelled after {attempts}{progress}",
@@ -132,11 +157,11 @@ def _facts(job: Json) -> dict[str, str]:
     progress = jobs.progress_words(dict(status))
     deadline = status.get("graceDeadline")
     return {
-        "gpus": str(status.get("gpus") or 0),
+        "gpus": counted(status.get("gpus") or 0, "GPU"),
         "attempt": str(status.get("attempt") or 0),
-        "attempts": "1 attempt" if attempts == 1 else f"{attempts} attempts",
+        "attempts": counted(attempts, "attempt"),
         "progress": f", {progress}" if progress else "",
-        "deadline": f" at {deadline} at the latest" if deadline else "",
+        "deadline": f" at {clock(deadline)} at the latest" if deadline else "",
     }
 
 
@@ -151,7 +176,7 @@ def _history(status: Json) -> tuple[str, ...]:
         if attempt.get("lastStep") is not None:
             line += f"; stopped at step {number(attempt['lastStep'])}"
         if attempt.get("lostSteps") is not None:
-            line += f", {number(attempt['lostSteps'])} steps lost"
+            line += f", {counted(attempt['lostSteps'], 'step')} lost"
         lines.append(line)
     return tuple(lines)
 

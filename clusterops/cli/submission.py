@@ -137,9 +137,12 @@ async def _priority_warning(session: Session, name: str | None) -> list[str]:
     try:
         if await session.client.find(WORKLOAD_PRIORITY_CLASSES, None, name) is not None:
             return []
+        classes, _ = await session.client.list(WORKLOAD_PRIORITY_CLASSES)
     except Forbidden:
         return []
-    return [f"priority class {name} does not exist: the job waits until it does"]
+    have = ", ".join(sorted(each["metadata"]["name"] for each in classes))
+    hint = f"; there is {have}" if have else ""
+    return [f"priority class {name} does not exist{hint}: the job waits until it does"]
 
 
 def _as_workload(job: Json) -> Any:

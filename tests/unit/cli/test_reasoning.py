@@ -136,7 +136,7 @@ def test_a_job_nobody_has_queued_says_what_the_operator_said() -> None:
         (
             {"phase": "Checkpointing", "gpus": 8, "reason": "SavingBeforeRelease",
              "graceDeadline": "2026-11-30T19:02:00Z"},
-            "llm is saving before it gives 8 GPUs back at 2026-11-30T19:02:00Z at the latest: "
+            "llm is saving before it gives 8 GPUs back at 2026-11-30 19:02:00 UTC at the latest: "
             "it is saving before it gives its GPUs back.",
         ),
         (
@@ -162,6 +162,30 @@ def test_what_was_lost_is_told_attempt_by_attempt() -> None:
     status = {"phase": "Running", "attempt": 2, "attempts": [ended, {"number": 2}]}
     why = reasoning.from_status(job("llm", 8, status))
     assert why.details == ("attempt 1: by urgent; stopped at step 3,100, 50 steps lost",)
+
+
+def test_the_wait_is_counted_from_the_end_of_the_last_attempt() -> None:
+    attempts = [
+        {"number": 1, "startedAt": "2026-11-30T19:00:05Z", "endedAt": "2026-11-30T19:00:20Z"}
+    ]
+    again = job("llm", 4, {"phase": "Requeued", "attempts": attempts})
+    assert reasoning.waiting(again, view(), NOW).sentence.startswith("llm has waited 10s: ")
+
+
+def test_a_message_that_ends_with_a_full_stop_gets_no_second_one() -> None:
+    status = {"phase": "Starting", "reason": "WaitingForNodes", "gpus": 1, "message": "no room."}
+    said = reasoning.from_status(job("llm", 1, status)).sentence
+    assert said == (
+        "llm has its quota (1 GPU) and its pods are starting: no node has room for its pods: no room."
+    )
+
+
+def test_a_suspended_job_is_told_how_to_go_on() -> None:
+    asleep = job("llm", 1, {"phase": "Suspended", "reason": "Suspended"}, suspend=True)
+    assert reasoning.from_status(asleep).would_help == (
+        "it goes on after: kubectl patch tj -n research llm --type merge "
+        """-p '{"spec":{"suspend":false}}'"""
+    )
 
 
 @pytest.mark.parametrize(
