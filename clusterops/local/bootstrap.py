@@ -5,6 +5,7 @@ as the person left it.
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,7 @@ FIELD_MANAGER = "clusterops-local"
 NAMESPACE = "default"
 QUEUE = "local"
 FLAVOR = "local"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 # Spaced so that a boost inside one class can never reach the next.
 PRIORITY_CLASSES = {"low": 1000, "normal": 2000, "high": 3000}
 
@@ -65,7 +67,7 @@ def objects(gpus: int, nodes: int) -> Sequence[tuple[names.ResourceType, dict[st
         *(
             (
                 names.WORKLOAD_PRIORITY_CLASSES,
-                _object(names.WORKLOAD_PRIORITY_CLASSES, name, value=value),
+                _merged_by_kubectl(_object(names.WORKLOAD_PRIORITY_CLASSES, name, value=value)),
             )
             for name, value in PRIORITY_CLASSES.items()
         ),
@@ -87,3 +89,12 @@ def _object(
         "metadata": metadata,
         **fields,
     }
+
+
+def _merged_by_kubectl(wanted: dict[str, Any]) -> dict[str, Any]:
+    """With the record of itself that `kubectl apply` looks for: manifests of a cluster bring priority
+    classes of the same names, and kubectl warns of objects that lack it.
+    """
+    record = json.dumps(wanted, separators=(",", ":"))
+    metadata = {**wanted["metadata"], "annotations": {LAST_APPLIED: record}}
+    return {**wanted, "metadata": metadata}
