@@ -199,6 +199,15 @@ def test_the_command_prints_the_verdict_first_and_exits_by_it(stormy, tmp_path, 
     assert told["healthy"] is False
 
 
+def test_a_run_that_goes_on_can_be_examined(tmp_path) -> None:
+    with JournalWriter(path_in(tmp_path)) as writer:
+        writer.extend([Started(shape(batch_size=2, group_size=1)), *sample(0)])
+        writer.sync()
+        with path_in(tmp_path).open("ab") as file:
+            file.write(b"\xc7J half a record")
+        assert diagnose(tmp_path).healthy
+
+
 def test_the_command_refuses_a_folder_without_a_run(tmp_path, capsys) -> None:
     assert main(["rlhf", "doctor", str(tmp_path)]) == 3
     assert "holds no run" in capsys.readouterr().err
