@@ -71,13 +71,13 @@ COLUMNS = (
     "JOB",
     "OUTCOME",
     "ATTEMPTS",
-    "PREEMPTIONS",
-    "STEPS LOST",
-    "NOTICE USED",
-    "FINAL LOSS",
+    "PREEMPTED",
+    "LOST",
+    "NOTICE",
+    "LOSS",
     "WEIGHTS",
     "UNDISTURBED",
-    "EQUAL",
+    "SAME",
 )
 
 
@@ -89,11 +89,11 @@ def rows(report: DemoReport) -> list[tuple[str, ...]]:
             job.outcome,
             str(job.attempts),
             str(job.preemptions),
-            str(job.lost_steps),
+            f"{job.lost_steps} step{'' if job.lost_steps == 1 else 's'}",
             f"{job.notice_seconds:.1f} s",
             "-" if job.final_loss is None else f"{job.final_loss:.4f}",
-            job.weights_sha256[:12],
-            job.undisturbed_sha256[:12],
+            job.weights_sha256[:8],
+            job.undisturbed_sha256[:8],
             "yes" if job.equal else "NO",
         )
         for job in report.jobs
