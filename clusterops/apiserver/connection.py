@@ -328,6 +328,7 @@ class _Begun(Coroutine[Any, Any, None]):
     def __await__(self) -> Generator[Any, Any, None]:
         raise TypeError("made for a task alone")
 
+
 def _target(url: bytes) -> tuple[bytes, bytes]:
     """Path and query of a request's target. Raises HttpParserInvalidURLError."""
     if url.startswith(b"/") and b"#" not in url:

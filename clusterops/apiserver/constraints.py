@@ -50,12 +50,15 @@ def fine(_value: Any) -> Findings:
     return None
 
 
+def sole_type(node: Node) -> type | None:
+    """The only Python type that values of the node's JSON type have; None when several do."""
+    wanted = _TYPES.get(node.type, ())
+    return wanted[0] if len(wanted) == 1 and node.type != "integer" else None
+
+
 def type_check(node: Node) -> Check:
     """The value has the JSON type of the node; true is no number."""
-    wanted = _TYPES[node.type]
-    name = node.type
-    exact = len(wanted) == 1 and name != "integer"
-    sole = wanted[0]
+    name, sole = node.type, sole_type(node)
 
     def wrong(value: Any) -> Findings:
         shown = causes.shown(value) if isinstance(value, str) else f'"{type_name(value)}"'
@@ -79,7 +82,7 @@ def type_check(node: Node) -> Check:
             return None
         return wrong(value)
 
-    return check_exact if exact else check_number
+    return check_exact if sole is not None else check_number
 
 
 def int_or_string(value: Any) -> Findings:
@@ -97,50 +100,77 @@ def int_or_string(value: Any) -> Findings:
     ]
 
 
+_NUMBERS = (int, float)
+
+
+def _wrong(value: Any, detail: str) -> Findings:
+    """A finding with a sentence that follows the path."""
+    return [("", lambda path: causes.invalid(path, value, f"{path} in body {detail}"))]
+
+
 def _bound(holds: Callable[[Any], bool], detail: str) -> Check:
     """A check with a sentence that follows the path; `holds` says whether a value is allowed."""
 
     def check(value: Any) -> Findings:
-        if holds(value):
-            return None
-        return [("", lambda path: causes.invalid(path, value, f"{path} in body {detail}"))]
+        return None if holds(value) else _wrong(value, detail)
 
     return check
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
 
 
 def _minimum(raw: dict[str, Any]) -> Check:
     limit = raw["minimum"]
     if raw.get("exclusiveMinimum"):
-        return _bound(lambda v: not _is_number(v) or v > limit, f"should be greater than {limit}")
-    return _bound(
-        lambda v: not _is_number(v) or v >= limit, f"should be greater than or equal to {limit}"
-    )
+
+        def check_exclusive(value: Any) -> Findings:
+            if value > limit if type(value) in _NUMBERS else True:
+                return None
+            return _wrong(value, f"should be greater than {limit}")
+
+        return check_exclusive
+
+    def check(value: Any) -> Findings:
+        if value >= limit if type(value) in _NUMBERS else True:
+            return None
+        return _wrong(value, f"should be greater than or equal to {limit}")
+
+    return check
 
 
 def _maximum(raw: dict[str, Any]) -> Check:
     limit = raw["maximum"]
     if raw.get("exclusiveMaximum"):
-        return _bound(lambda v: not _is_number(v) or v < limit, f"should be less than {limit}")
-    return _bound(
-        lambda v: not _is_number(v) or v <= limit, f"should be less than or equal to {limit}"
-    )
+
+        def check_exclusive(value: Any) -> Findings:
+            if value < limit if type(value) in _NUMBERS else True:
+                return None
+            return _wrong(value, f"should be less than {limit}")
+
+        return check_exclusive
+
+    def check(value: Any) -> Findings:
+        if value <= limit if type(value) in _NUMBERS else True:
+            return None
+        return _wrong(value, f"should be less than or equal to {limit}")
+
+    return check
 
 
 def _multiple_of(raw: dict[str, Any]) -> Check:
     step = raw["multipleOf"]
-    return _bound(lambda v: not _is_number(v) or v % step == 0, f"should be a multiple of {step}")
+    return _bound(
+        lambda v: type(v) not in _NUMBERS or v % step == 0, f"should be a multiple of {step}"
+    )
 
 
 def _min_length(raw: dict[str, Any]) -> Check:
     limit = raw["minLength"]
-    return _bound(
-        lambda v: type(v) is not str or len(v) >= limit,
-        f"should be at least {limit} chars long",
-    )
+
+    def check(value: Any) -> Findings:
+        if type(value) is not str or len(value) >= limit:
+            return None
+        return _wrong(value, f"should be at least {limit} chars long")
+
+    return check
 
 
 def _max_length(raw: dict[str, Any]) -> Check:
@@ -157,9 +187,13 @@ def _max_length(raw: dict[str, Any]) -> Check:
 def _pattern(raw: dict[str, Any]) -> Check:
     pattern = raw["pattern"]
     search = re.compile(pattern).search
-    return _bound(
-        lambda v: type(v) is not str or search(v) is not None, f"should match '{pattern}'"
-    )
+
+    def check(value: Any) -> Findings:
+        if type(value) is not str or search(value) is not None:
+            return None
+        return _wrong(value, f"should match '{pattern}'")
+
+    return check
 
 
 def _min_count(
@@ -192,9 +226,13 @@ def _max_count(kind: type[list[Any]] | type[dict[str, Any]]) -> Callable[[dict[s
 
 def _enum(raw: dict[str, Any]) -> Check:
     allowed = list(raw["enum"])
+    texts = frozenset(a for a in allowed if type(a) is str)
 
     def check(value: Any) -> Findings:
-        if any(value == a and type(value) is type(a) for a in allowed):
+        if type(value) is str:
+            if value in texts:
+                return None
+        elif any(value == a and type(value) is type(a) for a in allowed):
             return None
         return [("", lambda path: causes.not_supported(path, value, allowed))]
 
@@ -203,9 +241,10 @@ def _enum(raw: dict[str, Any]) -> Check:
 
 def _required(raw: dict[str, Any]) -> Check:
     names = tuple(raw["required"])
+    needed = frozenset(names)
 
     def check(value: Any) -> Findings:
-        if type(value) is not dict:
+        if type(value) is not dict or value.keys() >= needed:
             return None
         found: Findings = None
         for name in names:

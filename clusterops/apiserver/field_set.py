@@ -69,11 +69,20 @@ def of_applied(node: Node | None, value: Any, *, empty_lists: bool = False) -> F
 
 def of_value(node: Node | None, value: Any) -> Fields:
     """Every field of a value, what contains others included."""
-    if not has_parts(node, value) or not value:
+    if not value or not has_parts(node, value):
         return {}
     fields: Fields = {ITSELF: {}}
-    for element, child, item in parts(node, value):
-        fields[element] = of_value(child, item)
+    if type(value) is list:
+        for element, child, item in parts(node, value):
+            fields[element] = of_value(child, item)
+        return fields
+    # The longest part of tracking a new object: its scalars are not visited one by one.
+    properties, others = (node.properties, node.additional) if node is not None else ({}, None)
+    for name, item in value.items():
+        if type(item) is dict or type(item) is list:
+            fields["f:" + name] = of_value(properties.get(name) or others, item)
+        else:
+            fields["f:" + name] = {}
     return fields
 
 

@@ -152,15 +152,19 @@ class DefaultCompiler:
         def default(value: Any) -> None:
             if type(value) is not dict:
                 return
-            for name, item in tuple(value.items()):
-                known = name in below
+            dropped: list[str] | None = None
+            for name, item in value.items():
                 if item is None:
-                    if not (name in nullable if known else others_keep_null):
-                        del value[name]
+                    if not (name in nullable if name in below else others_keep_null):
+                        dropped = dropped or []
+                        dropped.append(name)
                     continue
-                inner = below[name] if known else others
+                inner = below.get(name, others)
                 if inner is not None:
                     inner(item)
+            if dropped is not None:
+                for name in dropped:
+                    del value[name]
             for name, make in missing:
                 if name not in value:
                     value[name] = fresh = make()

@@ -109,7 +109,8 @@ class Registry:
         self._require_namespace(kind, namespace, metadata)
         collection = self.state.collection(kind.group_resource)
         strategy = self.kinds.strategy(kind)
-        self._complete_metadata(metadata, strategy.counts_generation)
+        now = self.now_text()
+        self._complete_metadata(metadata, now, strategy.counts_generation)
         name = self._choose_name(metadata, namespace, collection.latest)
         strategy.prepare_create(obj)
         kind.schema.default(obj)
@@ -118,18 +119,18 @@ class Registry:
         if collection.latest(key) is not None:
             raise already_exists(kind, name)
         if not tracked:
-            managed_fields.track_update(kind, None, obj, options.manager, now=self.now_text())
+            managed_fields.track_update(kind, None, obj, options.manager, now=now)
         if options.dry_run:
             return Outcome(201, encode(obj), warnings_of(unknown, options))
         stored = self._stored(kind, key, None, obj)
         await self.state.write(stored)
         return Outcome(201, stored.body, warnings_of(unknown, options))
 
-    def _complete_metadata(self, metadata: JsonObject, counts_generation: bool) -> None:
+    def _complete_metadata(self, metadata: JsonObject, now: str, counts_generation: bool) -> None:
         for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
             metadata.pop(name, None)
         metadata["uid"] = self._new_uid()
-        metadata["creationTimestamp"] = self.now_text()
+        metadata["creationTimestamp"] = now
         if counts_generation:
             metadata["generation"] = 1
 

@@ -19,6 +19,7 @@ from clusterops.apiserver.constraints import (
     format_check,
     int_or_string,
     integer_format,
+    sole_type,
     type_check,
 )
 from clusterops.apiserver.metadata import validate_metadata
@@ -50,23 +51,8 @@ class CheckCompiler:
         rest = [check for check in (*self._bounds(node), self._children(node)) if check]
         if first is None and not rest:
             return None
-        nullable = node.nullable
-
-        def check(value: Any) -> Findings:
-            if value is None and nullable:
-                return None
-            if first is not None:
-                wrong = first(value)
-                if wrong:
-                    return wrong
-            found: Findings = None
-            for part in rest:
-                more = part(value)
-                if more:
-                    found = found + more if found else more
-            return found
-
-        return check
+        sole = None if node.int_or_string else sole_type(node)
+        return _joined(first, tuple(rest), sole, node.nullable)
 
     def _children(self, node: Node) -> Check | None:
         if node.items is not None:
@@ -101,6 +87,9 @@ class CheckCompiler:
     def _fields(self, node: Node) -> Check:
         known = {name: self.compile(child) for name, child in node.properties.items()}
         others = self.compile(node.additional) if node.additional is not None else None
+        # Most fields are of a plain type: those are passed over without a call.
+        plain = {name: self._plain_type(child) for name, child in node.properties.items()}
+        plain_others = self._plain_type(node.additional) if node.additional is not None else None
         embedded = node.embedded
 
         def check(value: Any) -> Findings:
@@ -108,6 +97,8 @@ class CheckCompiler:
                 return None
             found: Findings = None
             for name, item in value.items():
+                if type(item) is plain.get(name, plain_others):
+                    continue
                 inner = known.get(name, others)
                 if inner is not None:
                     wrong = inner(item)
@@ -119,6 +110,13 @@ class CheckCompiler:
             return found
 
         return check
+
+    def _plain_type(self, node: Node) -> type | None:
+        """The Python type that is all the check of a node asks for; None when it asks for more."""
+        parts = node.properties or node.items or node.additional or node.embedded
+        if parts or node.int_or_string or self._bounds(node):
+            return None
+        return sole_type(node)
 
     def _bounds(self, node: Node) -> list[Check]:
         raw = node.raw
@@ -148,6 +146,30 @@ class CheckCompiler:
             return [("", lambda path: causes.invalid(path, value, text.format(path=path)))]
 
         return check
+
+
+def _joined(
+    first: Check | None, rest: tuple[Check, ...], sole: type | None, nullable: bool
+) -> Check:
+    """Type first, and only when that is right all the rest. `sole` is the type `first` wants."""
+    only = rest[0] if len(rest) == 1 else None
+
+    def check(value: Any) -> Findings:
+        if type(value) is not sole:
+            if value is None and nullable:
+                return None
+            if first is not None and (wrong := first(value)):
+                return wrong
+        if only is not None:
+            return only(value)
+        found: Findings = None
+        for part in rest:
+            more = part(value)
+            if more:
+                found = found + more if found else more
+        return found
+
+    return check
 
 
 _COMBINERS = {
