@@ -24,5 +24,5 @@ class Shape:
 
     @property
     def inner(self) -> int:
-        """Width of the gated network."""
-        return self.hidden or 4 * self.width
+        """Width of the gated network: with its third matrix as large as a plain one four times as wide."""
+        return self.hidden or max(8, round(self.width / 3) * 8)
