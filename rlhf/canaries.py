@@ -6,6 +6,7 @@ canaries of any window that a shift could cross.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from rlhf.identity import sampling_seed
@@ -25,7 +26,7 @@ class CanaryPlan(NamedTuple):
     def is_canary(self, seq: int) -> bool:
         """Whether a slot's reward is known beforehand."""
         window, place = divmod(seq, self.every)
-        return place == sampling_seed(self.seed, window, -1) % self.every
+        return place == _place(self.seed, window, self.every)
 
     def reward(self, seq: int) -> float:
         """The reward of a canary."""
@@ -34,6 +35,11 @@ class CanaryPlan(NamedTuple):
     def among(self, seqs: Iterable[int]) -> dict[int, float]:
         """The canaries among some slots, with their rewards."""
         return {seq: self.reward(seq) for seq in seqs if self.is_canary(seq)}
+
+
+@lru_cache(maxsize=1024)
+def _place(seed: int, window: int, every: int) -> int:
+    return sampling_seed(seed, window, -1) % every
 
 
 class CanaryFinding(NamedTuple):

@@ -6,7 +6,7 @@ read it, also while it grows.
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ __all__ = ["ForeignJournal", "JournalDamaged", "JournalError", "JournalInUse", "
 FOLDER = "journal"
 NAME = "rewards.journal"
 _LOCK = "lock"
+_PIECE_BYTES = 1 << 20
 
 
 class JournalError(Exception):
@@ -192,10 +193,8 @@ class JournalWriter:
             raise JournalError(f"{self.path} cannot be written since: {self._broken}")
         content = b"".join(self._pending)
         self._pending = []
-        view = memoryview(content)
         try:
-            while view:
-                view = view[self._file.write(view) :]
+            _write_all(self._file, content)
         except OSError as error:
             # Half a record may be in the file; more behind it would look like damage.
             self._broken = str(error)
@@ -239,11 +238,15 @@ class JournalWriter:
         fresh = self.path.with_suffix(".compacting")
         fresh.unlink(missing_ok=True)
         file = self._disk.open_append(fresh)
-        with self.path.open("rb") as source:
-            for number, record in compacted(FrameReader(source), base):
-                file.write(framed(number, record))
-        self._disk.sync(file)
-        self._disk.replace(fresh, self.path)
+        try:
+            with self.path.open("rb") as source:
+                kept = compacted(FrameReader(source), base)
+                _write_in_pieces(file, (framed(*each) for each in kept))
+            self._disk.sync(file)
+            self._disk.replace(fresh, self.path)
+        except BaseException:
+            file.close()
+            raise
         self._disk.sync_folder(self.path.parent)
         self._file.close()
         self._file = file
@@ -267,6 +270,25 @@ class JournalWriter:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _write_in_pieces(file: FileIO, frames: Iterable[bytes]) -> None:
+    """Writes frames, a megabyte at a time."""
+    pieces: list[bytes] = []
+    size = 0
+    for frame in frames:
+        pieces.append(frame)
+        size += len(frame)
+        if size >= _PIECE_BYTES:
+            _write_all(file, b"".join(pieces))
+            pieces, size = [], 0
+    _write_all(file, b"".join(pieces))
+
+
+def _write_all(file: FileIO, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[file.write(view) :]
 
 
 def _locked(path: Path) -> FileIO:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from rlhf import journal, sample_rows
 from rlhf.journal_frames import JournalDamaged, Numbered
 from rlhf.sample_rows import SampleRow
@@ -60,7 +62,8 @@ def _samples(path: Path, problems: list[str]) -> dict[int, SampleRow]:
     rows: dict[int, SampleRow] = {}
     try:
         for row in sample_rows.read(path):
-            rows[row.seq] = row
+            # The texts are the bulk, and no analysis reads them.
+            rows[row.seq] = replace(row, prompt="", response="")
     except FileNotFoundError:
         pass
     except sample_rows.BrokenRow as error:
