@@ -66,6 +66,8 @@ LABEL_SIMULATED = "clusterops.io/simulated"  # on nodes whose GPUs are simulated
 ANNOTATION_USER = "clusterops.io/user"
 # On a node that going down cordoned, so that coming up lets pods back on it and on no other.
 ANNOTATION_DRAINED = "clusterops.io/drained-by"
+# On a NodeHealth and on a verification pod: what the operator needs to go on with a remediation.
+ANNOTATION_REMEDIATION = "clusterops.io/remediation"
 
 TAINT_HEALTH = "clusterops.io/health"
 TAINT_PROCESS_RUNTIME = "clusterops.io/process-runtime"

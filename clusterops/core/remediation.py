@@ -16,7 +16,6 @@ from clusterops.core.remediation_actions import (
     Execute,
     OpenTicket,
     PutTaint,
-    RecordAttempt,
     RemoveTaint,
     Verify,
     WriteRemedy,
@@ -132,8 +131,7 @@ def _begin(
     )
     attempt = Attempt(node.name, target.id, target.cause, rung, now)
     actions: tuple[Action, ...] = (
-        WriteRemedy(remedy),
-        RecordAttempt(attempt),
+        WriteRemedy(remedy, attempt),
         PutTaint(rung.value),
         EndVerification(),
     )
@@ -254,7 +252,7 @@ def _fail(node: NodeView, remedy: Remedy, reason: str) -> Decision:
         node.name, remedy.incident, remedy.cause, remedy.rung, remedy.begun_at, failed=True
     )
     failed = replace(remedy, state=State.FAILED, expires=None)
-    return Decision((WriteRemedy(failed), RecordAttempt(attempt), EndVerification()), reason)
+    return Decision((WriteRemedy(failed, attempt), EndVerification()), reason)
 
 
 def _after_failure(

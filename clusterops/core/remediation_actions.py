@@ -21,16 +21,12 @@ class RemoveTaint:
 
 @dataclass(frozen=True)
 class WriteRemedy:
-    """Writes down where the remediation is; None = there is none any more."""
+    """Writes down where the remediation is, and what was begun or has failed: in one write, so that
+    no end of the operator leaves the one without the other.
+    """
 
-    remedy: Remedy | None
-
-
-@dataclass(frozen=True)
-class RecordAttempt:
-    """Adds to what was begun on this node."""
-
-    attempt: Attempt
+    remedy: Remedy
+    attempt: Attempt | None = None
 
 
 @dataclass(frozen=True)
@@ -76,13 +72,5 @@ class EndVerification:
 
 
 Action = (
-    PutTaint
-    | RemoveTaint
-    | WriteRemedy
-    | RecordAttempt
-    | Drain
-    | Execute
-    | OpenTicket
-    | Verify
-    | EndVerification
+    PutTaint | RemoveTaint | WriteRemedy | Drain | Execute | OpenTicket | Verify | EndVerification
 )

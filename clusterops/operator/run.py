@@ -25,15 +25,17 @@ from clusterops.kube.controller import Controller, run_until
 from clusterops.kube.events import EventRecorder
 from clusterops.kube.lease import LeaderElection
 from clusterops.kube.reflector import Reflector
-from clusterops.kube.store import Key
+from clusterops.kube.store import Key, Store
 from clusterops.kube.workqueue import QueueState, WorkQueue
 from clusterops.operator import failpoints, tokens
+from clusterops.operator import nodes_view as node_views
 from clusterops.operator.actions import Applier
 from clusterops.operator.batch import Identity
 from clusterops.operator.clock import SteadyClock
 from clusterops.operator.endpoint import Endpoint
 from clusterops.operator.heartbeats import HeartbeatTable
 from clusterops.operator.metrics import Metrics
+from clusterops.operator.nodes import Nodes, RemediationConfig
 from clusterops.operator.observation import Observation, Stores
 from clusterops.operator.ports import PortBook
 from clusterops.operator.progress import ProgressFeed
@@ -75,6 +77,8 @@ class OperatorConfig:
     """Rendezvous ports for runtime `processes`, first and last."""
     settings: Settings = field(default_factory=Settings)
     """Runtime and agent URL in it are set from the fields above."""
+    remediation: RemediationConfig = field(default_factory=RemediationConfig)
+    """What is done about nodes with faults: as shipped, nothing is reset or rebooted."""
 
     def __post_init__(self) -> None:
         if self.runtime not in ("containers", "processes"):
@@ -147,6 +151,14 @@ class Operator:
             self._client, observation, applier, settings, self._clock, self._enqueue
         )
         self._jobs.watch()
+        self._node_queue: WorkQueue[Key] = WorkQueue()
+        self._healths: Store[bool] = Store()
+        self._nodes = Nodes(
+            self._client,
+            config.remediation,
+            lambda: self._clock.now().timestamp(),
+            lambda key: self._node_queue.add(key),
+        )
         self._progress = ProgressFeed(self._enqueue, self._enqueue_after, settings, self._clock)
         self.stores.jobs.subscribe(self._job_changed)
         self.endpoint = Endpoint(
@@ -194,7 +206,9 @@ class Operator:
 
     async def _lead(self, stop: asyncio.Event) -> None:
         # Everything anew for each term: what was seen before may be long outdated.
-        self._queue = WorkQueue()
+        self._queue, self._node_queue = WorkQueue(), WorkQueue()
+        # One worker: what one node begins is in the budgets that the next one asks.
+        nodes = Controller("nodes", self._node_queue, self._nodes.reconcile, workers=1)
         controller = Controller(
             "training-jobs", self._queue, self._reconcile, workers=self._config.workers
         )
@@ -202,10 +216,11 @@ class Operator:
         recording = asyncio.create_task(self._recorder.run(), name="events")
         announcing = asyncio.create_task(self._announce(reflectors), name="synced")
         try:
-            await run_until(stop, reflectors=reflectors, controllers=[controller])
+            await run_until(stop, reflectors=reflectors, controllers=[controller, nodes])
             await self._recorder.flush(2.0)
         finally:
             self._synced = False
+            await self._nodes.close()
             for task in (recording, announcing):
                 task.cancel()
             await asyncio.gather(recording, announcing, return_exceptions=True)
@@ -235,10 +250,18 @@ class Operator:
             Reflector(client, names.PODS, stores.pods, views.pod, label_selector=names.LABEL_JOB),
             Reflector(client, names.WORKLOADS, stores.workloads, views.workload),
             Reflector(client, names.TRAINING_JOBS, stores.jobs, views.training_job),
+            Reflector(
+                client, names.NODE_HEALTHS, self._healths, node_views.concerns, self._health_changed
+            ),
         ]
 
     def _enqueue(self, key: Key) -> None:
         self._queue.add(key)
+
+    def _health_changed(self, key: Key) -> None:
+        """Signs of life of healthy nodes are most of the changes; at the start all are looked at."""
+        if not self._synced or self._healths.get(key) is not False:
+            self._node_queue.add(key)
 
     def _enqueue_after(self, key: Key, seconds: float) -> None:
         self._queue.add_after(key, seconds)

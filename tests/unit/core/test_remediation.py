@@ -13,7 +13,6 @@ from clusterops.core.remediation_actions import (
     Execute,
     OpenTicket,
     PutTaint,
-    RecordAttempt,
     RemoveTaint,
     Verify,
     WriteRemedy,
@@ -63,9 +62,7 @@ def test_a_fault_taints_and_drains_and_is_written_down_first():
         begun_at=NOW,
         expires=NOW + LADDER.drain(Rung.RESET_GPU),
     )
-    assert only(decision, RecordAttempt).attempt == Attempt(
-        "n1", ECC.id, "xid-95", Rung.RESET_GPU, NOW
-    )
+    assert decision.actions[0].attempt == Attempt("n1", ECC.id, "xid-95", Rung.RESET_GPU, NOW)
     assert only(decision, PutTaint)
     drain = only(decision, Drain)
     assert (drain.jobs, drain.notice_seconds) == (("r/a", "r/b"), LADDER.notice_seconds)

@@ -17,7 +17,6 @@ from clusterops.core.remediation_actions import (
     Execute,
     OpenTicket,
     PutTaint,
-    RecordAttempt,
     RemoveTaint,
     Verify,
     WriteRemedy,
@@ -83,15 +82,15 @@ class World:
             if action.remedy != node.remedy and action.remedy.key != self.checks_of:
                 self.change(proof=Proof.NONE)
             self.change(remedy=action.remedy)
+            if action.attempt is not None:
+                if action.attempt not in node.attempts:
+                    self.change(attempts=(*node.attempts, action.attempt))
+                self.rungs.append((action.attempt.incident, action.attempt.rung))
         elif isinstance(action, PutTaint):
             self.change(tainted=True)
         elif isinstance(action, RemoveTaint):
             assert not self.broken, "a broken node was given back"
             self.change(tainted=False)
-        elif isinstance(action, RecordAttempt):
-            if action.attempt not in node.attempts:
-                self.change(attempts=(*node.attempts, action.attempt))
-            self.rungs.append((action.attempt.incident, action.attempt.rung))
         elif isinstance(action, Execute):
             self.execute(action)
         elif isinstance(action, OpenTicket):

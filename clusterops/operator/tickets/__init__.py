@@ -1,0 +1,1 @@
+"""Tickets for the vendor: a port and its adapters."""

@@ -1,0 +1,75 @@
+"""The proof that a node is healthy: each kind of doubt fails it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support.health_nvml.build import Scenario, library
+
+from health import verification
+from health.events import Quantity
+
+
+def test_values_of_a_healthy_gpu_raise_no_doubt_and_unknown_ones_neither():
+    assert verification.value_faults({"recovery_action": 0, "fabric_state": 3}) == []
+    assert verification.value_faults({}) == []
+
+
+@pytest.mark.parametrize("quantity", list(verification._WELL))
+def test_each_value_that_is_not_well_fails_the_proof(quantity):
+    value = 2 if quantity is Quantity.FABRIC_STATE else 1
+    assert verification.value_faults({quantity.value: value}) == [f"{quantity.value} is {value}"]
+
+
+@pytest.mark.parametrize(
+    ("names", "faults"),
+    [("0,1", []), ("0", ["1 GPUs are there of 2"]), ("", ["0 GPUs are there of 2"])],
+)
+def test_simulated_gpus_are_counted_by_name(names, faults):
+    assert verification.simulated_faults(2, {"CUDA_VISIBLE_DEVICES": names}) == faults
+
+
+def test_a_node_without_gpus_has_nothing_to_prove(tmp_path):
+    assert verification.main(["--gpus", "0", "--result", str(tmp_path / "r")]) == 0
+    assert json.loads((tmp_path / "r").read_text())["passed"] is True
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return library(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"field__230": 1}, "recovery_action is 1"),
+        ({"remap_pending": 1}, "remap_pending is 1"),
+        ({"error": 15}, "GPU 0: "),
+    ],
+)
+def test_the_program_asks_nvml_and_leaves_its_result(tmp_path, built, settings, fault):
+    scenario = Scenario(tmp_path, built)
+    scenario.gpu(0, **settings)
+    result = tmp_path / "result"
+    done = subprocess.run(
+        [sys.executable, "-m", "health.verification", "--gpus", "1", "--result", str(result)],
+        env=scenario.environment(), timeout=100, check=False,
+    )  # fmt: skip
+    told = json.loads(result.read_text())
+    assert done.returncode == 1
+    assert told["passed"] is False
+    assert told["check"] == "nvml"
+    assert fault in told["faults"][0]
+
+
+@pytest.mark.slow
+def test_gpus_that_cannot_compute_have_proven_nothing(tmp_path, built):
+    """NVML is content, and there is no CUDA behind it."""
+    result = tmp_path / "result"
+    subprocess.run(
+        [sys.executable, "-m", "health.verification", "--gpus", "1", "--result", str(result)],
+        env=Scenario(tmp_path, built).environment(), timeout=100, check=False,
+    )  # fmt: skip
+    told = json.loads(result.read_text())
+    assert (told["passed"], told["check"]) == (False, "compute")
