@@ -101,7 +101,7 @@ def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
         Holder(each.namespace, _job_name(each.name), each.amount, each.priority, each.leaving)
         for each in found.holders
     )
-    details = [_need(short) for short in found.shortages]
+    details = [_need(short) for short in found.shortages[1:]]  # the sentence has the first
     if found.shortages:
         # The numbers say it better than the message about flavors that Kueue would write.
         sentence = f"{name} has waited {waited}: it {_need(found.shortages[0])}"

@@ -284,7 +284,7 @@ def test_explain_is_one_sentence_with_its_cause(capsys, server) -> None:
     assert out.startswith("counter has waited ")
     set_status(server, "counter", phase="Running", gpus=1, attempt=1, progress={"step": 12})
     code, out, _ = run(capsys, "explain", "counter", *IN_RESEARCH)
-    assert out == "counter runs on 1 GPUs, attempt 1, step 12.\n"
+    assert out == "counter runs on 1 GPU, attempt 1, step 12.\n"
     code, out, _ = run(capsys, "explain", "counter", *IN_RESEARCH, "-o", "json")
     assert json.loads(out)["phase"] == "Running"
 
