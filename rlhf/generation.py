@@ -134,6 +134,7 @@ class PlainEngine:
     def submit(
         self, prompt_id: str, sample_idx: int, tokens: Sequence[int], parameters: Parameters
     ) -> int:
+        """Queues one rollout; its handle. See `Engine.submit`."""
         length = len(tokens) + parameters.max_new_tokens
         if not tokens or length > self._model.context:
             raise PromptTooLong(

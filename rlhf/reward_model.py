@@ -183,7 +183,7 @@ def train(pairs: Sequence[Pair], settings: Settings) -> RewardModel:
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * min(1.0, (step + 1) / 20) * (1 - step / settings.steps)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.decoder.parameters(), 1.0)
         optimizer.step()
     return model

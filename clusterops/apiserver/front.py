@@ -71,7 +71,8 @@ class Front:
                 await asyncio.wait(late, timeout=SHUTDOWN_SECONDS)
         if shared.connections:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(shared.all_closed.wait(), GOODBYE_SECONDS)
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await shared.all_closed.wait()
         for connection in tuple(shared.connections):
             connection.abort()
         if self._ticker is not None:

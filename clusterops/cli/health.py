@@ -19,7 +19,9 @@ COMMANDS = (
     Row("explain", MODULE, "explain", "Why a line or an Xid means what it means."),
     Row("replay", MODULE, "replay", "Decide again from a file of evidence or a log."),
     Row("daemon", f"{MODULE}_daemon", "daemon", "Watch this node's GPUs and say how they are."),
-    Row("reader", f"{MODULE}_daemon", "reader", "Hand the kernel's log to the daemon (privileged)."),
+    Row(
+        "reader", f"{MODULE}_daemon", "reader", "Hand the kernel's log to the daemon (privileged)."
+    ),
     Row("policy", MODULE, "policy_app", "The file with thresholds: show, check, compare."),
 )
 POLICY_COMMANDS = (

@@ -16,6 +16,8 @@ import typer
 from clusterops.cli.errors import CommandError
 
 PR_SET_PDEATHSIG = 1
+# Shorter than what the supervisor of local mode gives a part to stop.
+STOP_GRACE_SECONDS = 5.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 DieWith = Annotated[
@@ -174,6 +176,9 @@ def agent(
         list[Path] | None, typer.Option(help="With --cluster: hostPath volumes must lie here.")
     ] = None,
     allow_root: Annotated[bool, typer.Option("--allow-root")] = False,
+    end_pods: Annotated[
+        bool, typer.Option("--end-pods", help="Stopping the agent ends its pods, too.")
+    ] = False,
     die_with: DieWith = None,
 ) -> None:
     """Run pods of one node as processes on this machine."""
@@ -192,5 +197,7 @@ def agent(
         allowed_namespaces=tuple(namespace or ()),
         host_path_roots=tuple(host_path_root or ()),
         allow_root=allow_root,
+        end_pods_on_stop=end_pods,
+        stop_grace_seconds=STOP_GRACE_SECONDS,
     )
     run(lambda stop: serve(config, stop), die_with, refusals=(ConfigurationError, StateInUse))

@@ -171,7 +171,8 @@ def _ports(folder: StateFolder) -> Finding:
 
 async def _running(folder: StateFolder) -> Finding:
     try:
-        seen = await asyncio.wait_for(observe(folder), ANSWER_SECONDS)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            seen = await observe(folder)
     except TimeoutError:
         problem = f"no answer within {ANSWER_SECONDS:.0f} s"
     else:

@@ -50,7 +50,8 @@ async def _gone(
         if give_up.is_set() or time.monotonic() > deadline:
             return False
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(give_up.wait(), POLL_SECONDS)
+            async with asyncio.timeout(POLL_SECONDS):
+                await give_up.wait()
     return True
 
 

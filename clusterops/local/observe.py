@@ -244,5 +244,6 @@ async def live(folder: StateFolder, client: Client, on: Screen, stop: asyncio.Ev
     while not stop.is_set():
         on.show(await observe(folder, client))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), REFRESH_SECONDS)
+            async with asyncio.timeout(REFRESH_SECONDS):
+                await stop.wait()
     on.close()

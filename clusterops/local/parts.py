@@ -86,7 +86,9 @@ def parts(
     agents = tuple(
         part(
             agent_part(node),
-            ["agent"],
+            # In order, the nodes were drained before; when local mode is given up half-way, whatever
+            # still runs must end, too.
+            ["agent", "--end-pods"],
             {
                 "kubeconfig": folder.part_kubeconfig(agent_part(node)),
                 "node": node,

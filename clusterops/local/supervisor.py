@@ -72,7 +72,8 @@ class Supervisor:
             if process is not None and process.returncode is None:
                 _signal(process, signal.SIGTERM)
                 try:
-                    await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                    async with asyncio.timeout(STOP_SECONDS):
+                        await process.wait()
                 except TimeoutError:
                     _signal(process, signal.SIGKILL)
                     await process.wait()

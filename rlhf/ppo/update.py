@@ -170,7 +170,7 @@ def _accumulate(
         if first:
             _check_ratio(now.logprobs, batch, ppo.ratio_tolerance, totals)
         loss = _loss(batch, now, ppo, kl, beta, (tokens, value_tokens), totals)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        loss.backward()
         if batch.reference is not None:
             moved = now.logprobs.detach() - batch.reference
             drift += float(masked_sum(moved, batch.masks.value))

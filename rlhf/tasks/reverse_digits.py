@@ -36,6 +36,7 @@ class ReverseDigits:
         return reversed_share
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
+        """Worked examples for the warm-up, some of whose digits are wrong; endless."""
         chance = seeded("demonstrations", self.seed, seed)
         while True:
             number = "".join(chance.choice(_DIGITS) for _ in range(self.digits))

@@ -59,6 +59,7 @@ class Sentiment:
         return self._mood
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
+        """Passages of the shipped text for the warm-up; endless."""
         chance = seeded("demonstrations", self.seed, seed)
         passages = documentation()
         encode, stop = self.vocabulary.encode, self.vocabulary.stop_tokens

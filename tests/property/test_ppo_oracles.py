@@ -36,7 +36,8 @@ def oracle_gae(rewards, values, mask, gamma, lam, bootstrap):
     real = [t for t in range(len(mask)) if mask[t]]
     after = ([values[t] for t in real] + [bootstrap])[1:]
     surprises = [
-        rewards[t] + gamma * follows - values[t] for t, follows in zip(real, after[: len(real)], strict=True)
+        rewards[t] + gamma * follows - values[t]
+        for t, follows in zip(real, after[: len(real)], strict=True)
     ]
     advantages = [0.0] * len(mask)
     for i, t in enumerate(real):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from support.embedded import EmbeddedServer
 
 COMMAND_SECONDS = 60.0

@@ -152,15 +152,20 @@ class LocalRun:
         return str((self.jobs().get(job, {}).get("status") or {}).get("phase") or "")
 
     def leftover_processes(self) -> list[str]:
-        """Processes, of whatever parent, that have this folder in their command line or environment."""
-        mark = str(self.folder).encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                try:
-                    command = (entry / "cmdline").read_bytes()
-                    if mark in command or mark in (entry / "environ").read_bytes():
-                        found.append(f"{entry.name} {command.replace(bytes(1), b' ').decode()}")
-                except OSError:
-                    continue
-        return found
+        """Processes that still belong to the folder; empty after an orderly end."""
+        return processes_of(self.folder)
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Processes, of whatever parent, that have `folder` in their command line or environment."""
+    mark = str(folder).encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes()
+                if mark in command or mark in (entry / "environ").read_bytes():
+                    found.append(f"{entry.name} {command.replace(bytes(1), b' ').decode()}")
+            except OSError:
+                continue
+    return found

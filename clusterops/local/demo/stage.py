@@ -76,7 +76,8 @@ class Stage:
             *argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
         )
         try:
-            output, _ = await asyncio.wait_for(process.communicate(), COMMAND_SECONDS)
+            async with asyncio.timeout(COMMAND_SECONDS):
+                output, _ = await process.communicate()
         except TimeoutError:
             process.kill()
             raise DemoFailed(f"{argv[0]} did not end within {COMMAND_SECONDS:.0f} s") from None
@@ -110,7 +111,8 @@ class Stage:
                     f"waited {deadline_seconds:.0f} s for {waiting_for}; jobs are {phases}"
                 )
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
 
     def saw_job(self, job: Mapping[str, Any]) -> None:
         """An observed TrainingJob."""

@@ -47,7 +47,9 @@ async def run(job: Mapping[str, Any], folder: Path, deadline_seconds: float) -> 
     Raises:
         DemoFailed: a rank failed or the deadline passed; the end of its output is in the text.
     """
-    folder.mkdir(mode=0o700, parents=True)
+    scratch = folder.with_name(f"{folder.name}.tmp")
+    for one in (folder, scratch):
+        one.mkdir(mode=0o700, parents=True)
     spec = job["spec"]
     container = spec["template"]["spec"]["containers"][0]
     argv = [*container.get("command", []), *container.get("args", [])]
@@ -58,6 +60,7 @@ async def run(job: Mapping[str, Any], folder: Path, deadline_seconds: float) -> 
     shared = {
         **os.environ,
         **declared,
+        "TMPDIR": str(scratch),  # torch leaves a folder there
         names.ENV_CHECKPOINT_DIR: str(folder),
         names.ENV_WORLD_SIZE: str(ranks),
         names.ENV_LOCAL_RANK: "0",
