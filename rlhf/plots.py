@@ -9,6 +9,7 @@ from html import escape
 from typing import NamedTuple
 
 COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#57606a")
+_SHARED = "="
 Curve = Sequence[tuple[float, float]]
 
 
@@ -101,7 +102,8 @@ def terminal(curves: Mapping[str, Curve], width: int = 64, height: int = 14) -> 
         for x, y in finite(curve):
             column = round(frame.across(x) * (width - 1))
             row = height - 1 - round(frame.up(y) * (height - 1))
-            canvas[row][column] = letters[name]
+            here = canvas[row][column]
+            canvas[row][column] = letters[name] if here in (" ", letters[name]) else _SHARED
     lines = []
     for number, cells in enumerate(canvas):
         value = frame.high - (frame.high - frame.low) * number / (height - 1)
@@ -109,7 +111,8 @@ def terminal(curves: Mapping[str, Curve], width: int = 64, height: int = 14) -> 
         lines.append(f"{label}|{''.join(cells).rstrip()}")
     lines.append(" " * 9 + "+" + "-" * width)
     lines.append(f"{' ' * 10}{frame.left:<{width // 2}g}{frame.right:>{width // 2}g}")
-    lines.append(" " * 10 + ", ".join(f"{letters[name]} = {name}" for name in curves))
+    shared = f", {_SHARED} = several" if any(_SHARED in row for row in canvas) else ""
+    lines.append(" " * 10 + ", ".join(f"{letters[name]} = {name}" for name in curves) + shared)
     return lines
 
 

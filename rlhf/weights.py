@@ -54,14 +54,7 @@ class Snapshots:
             SnapshotUnreadable: they are not there, or not what was published.
         """
         path = self.path(version)
-        tensors: dict[str, Tensor] = {}
-        try:
-            with safe_open(path, framework="pt", device="cpu") as file:
-                header = file.metadata() or {}
-                for name in file.keys():  # noqa: SIM118 - safetensors' file is no mapping
-                    tensors[name] = file.get_tensor(name)
-        except (OSError, SafetensorError) as error:
-            raise SnapshotUnreadable(f"policy version {version} at {path}: {error}") from error
+        header, tensors = _read(path)
         if header != _described(version, tensors, header.get("aliases", "")):
             raise SnapshotUnreadable(
                 f"policy version {version} at {path} is not what was published: its checksum or its "
@@ -86,6 +79,29 @@ class Snapshots:
     def path(self, version: int) -> Path:
         """Where a version is, or would be."""
         return self.folder / f"version_{version:08d}.safetensors"
+
+
+def load_start(path: Path) -> dict[str, Tensor]:
+    """The weights that a run begins with: a version of another run, or any file of such tensors.
+
+    Raises:
+        SnapshotUnreadable: there is no such file, or it is none.
+    """
+    header, tensors = _read(path)
+    aliases = json.loads(header.get("aliases", "{}"))
+    return tensors | {alias: tensors[of] for alias, of in aliases.items()}
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    tensors: dict[str, Tensor] = {}
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            header = file.metadata() or {}
+            for name in file.keys():  # noqa: SIM118 - safetensors' file is no mapping
+                tensors[name] = file.get_tensor(name)
+    except (OSError, SafetensorError) as error:
+        raise SnapshotUnreadable(f"weights at {path}: {error}") from error
+    return header, tensors
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:

@@ -79,6 +79,8 @@ class Model(Section):
     heads: Count = 4
     context: Count = 128
     """Most tokens of a row, prompt and response together."""
+    start: Path | None = None
+    """Weights to begin with, a .safetensors file of the same model; none for random ones."""
     device: str = "cpu"
     threads: Count = 1
     """CPU threads of the trainer and of rollout, each. More than one may change the last bits."""
@@ -149,6 +151,8 @@ class Checks(Section):
 
     audits: Annotated[int, Field(ge=0)] = 4
     """Rewards of a batch that are computed again, when the grader is pure."""
+    audit_function: str | None = None
+    """module:function that audits call in place of the grader: a pure one beside a grader that is not."""
     canary_every: Annotated[int, Field(ge=0)] = 200
     """One slot in so many has a reward that is known beforehand, and trains nothing; 0 for none."""
 

@@ -2,9 +2,10 @@
 
 from rlhf.config.sections import Model
 from rlhf.model.decoder import Decoder
-from rlhf.model.huggingface import load_model
+from rlhf.model.huggingface import ModelUnavailable, load_model
 from rlhf.model.language import LanguageModel
 from rlhf.model.shape import Shape
+from rlhf.weights import load_start
 
 
 def build(wanted: Model, vocabulary: int, seed: int) -> LanguageModel:
@@ -16,7 +17,8 @@ def build(wanted: Model, vocabulary: int, seed: int) -> LanguageModel:
         seed: of its initial weights.
 
     Raises:
-        ModelUnavailable: a Hugging Face model that can't be loaded.
+        ModelUnavailable: a Hugging Face model that can't be loaded, or weights of another model.
+        SnapshotUnreadable: the weights to start from can't be read.
     """
     if wanted.kind == "huggingface":
         assert wanted.name is not None
@@ -24,4 +26,9 @@ def build(wanted: Model, vocabulary: int, seed: int) -> LanguageModel:
     else:
         shape = Shape(vocabulary, wanted.width, wanted.layers, wanted.heads, wanted.context)
         model = Decoder(shape, seed)
+    if wanted.start is not None:
+        try:
+            model.load_state_dict(load_start(wanted.start))
+        except RuntimeError as error:
+            raise ModelUnavailable(f"{wanted.start} is of another model: {error}") from error
     return model.to(wanted.device).eval()

@@ -52,9 +52,9 @@ def test_a_torn_or_missing_file_is_refused(tmp_path):
     snapshots = Snapshots(tmp_path)
     path = snapshots.publish(1, state(1.0))
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(SnapshotUnreadable, match="version 1"):
+    with pytest.raises(SnapshotUnreadable, match="version_00000001"):
         snapshots.load(1)
-    with pytest.raises(SnapshotUnreadable, match="version 2"):
+    with pytest.raises(SnapshotUnreadable, match="version_00000002"):
         snapshots.load(2)
 
 
