@@ -1,6 +1,8 @@
 """What `metadata` looks like, and which names, labels and annotations are allowed in it."""
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from clusterops.apiserver.causes import Cause, invalid, required, too_long
@@ -174,14 +176,21 @@ def validate_labels(labels: dict[str, str], path: str = "metadata.labels") -> li
     return causes
 
 
-def validate_metadata(meta: dict[str, Any], rule: str, path: str = "metadata") -> list[Cause]:
+def validate_metadata(
+    meta: dict[str, Any],
+    rule: str,
+    path: str = "metadata",
+    *,
+    known: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Cause]:
     """Names, labels, annotations, finalizers and owners of one (possibly embedded) metadata.
 
     Types are checked before by the schema; an embedded object need not have a name (`rule` "").
+    `known` is metadata that passed: parts of it that are in `meta` themselves are not checked again.
     """
     causes: list[Cause] = []
     name, prefix = meta.get("name", ""), meta.get("generateName", "")
-    if rule:
+    if rule and (not name or name is not known.get("name")):
         if not name and not prefix:
             causes.append(required(f"{path}.name", "name or generateName is required"))
         elif name and (problem := name_problem(name, rule)):
@@ -189,16 +198,18 @@ def validate_metadata(meta: dict[str, Any], rule: str, path: str = "metadata") -
         elif not name and (problem := name_problem(prefix.rstrip("-.") or prefix, rule)):
             causes.append(invalid(f"{path}.generateName", prefix, problem))
     labels = meta.get("labels")
-    if labels:
+    if labels and labels is not known.get("labels"):
         causes += validate_labels(labels, f"{path}.labels")
     annotations = meta.get("annotations")
-    if annotations:
+    if annotations and annotations is not known.get("annotations"):
         causes += _validate_annotations(annotations, f"{path}.annotations")
-    for finalizer in meta.get("finalizers") or ():
-        if problem := label_key_problem(finalizer):
-            causes.append(invalid(f"{path}.finalizers", finalizer, problem))
+    finalizers = meta.get("finalizers")
+    if finalizers and finalizers is not known.get("finalizers"):
+        for finalizer in finalizers:
+            if problem := label_key_problem(finalizer):
+                causes.append(invalid(f"{path}.finalizers", finalizer, problem))
     owners = meta.get("ownerReferences")
-    if owners:
+    if owners and owners is not known.get("ownerReferences"):
         causes += _validate_owners(owners, f"{path}.ownerReferences")
     return causes
 

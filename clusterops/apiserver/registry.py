@@ -26,6 +26,7 @@ from clusterops.apiserver.refusals import (
     not_found,
     strict_patch,
 )
+from clusterops.apiserver.schema import Schema
 from clusterops.apiserver.state import State
 from clusterops.apiserver.stored import Key, Stored, decode, encode, from_object
 from clusterops.apiserver.strategy import JsonObject, Strategy
@@ -114,7 +115,7 @@ class Registry:
         name = self._choose_name(metadata, namespace, collection.latest)
         strategy.prepare_create(obj)
         kind.schema.default(obj)
-        self._refuse_invalid(kind, obj, None, strategy)
+        self._refuse_invalid(kind, obj, None, strategy, None)
         key = (namespace, name)
         if collection.latest(key) is not None:
             raise already_exists(kind, name)
@@ -122,7 +123,7 @@ class Registry:
             managed_fields.track_update(kind, None, obj, options.manager, now=now)
         if options.dry_run:
             return Outcome(201, encode(obj), warnings_of(unknown, options))
-        stored = self._stored(kind, key, None, obj)
+        stored = self._stored(kind, key, None, obj, kind.schema)
         await self.state.write(stored)
         return Outcome(201, stored.body, warnings_of(unknown, options))
 
@@ -295,7 +296,7 @@ class Registry:
         warnings = warnings_of(unknown, options)
         if new == live:
             return Outcome(200, stored.body, warnings)
-        self._refuse_invalid(kind, new, live, strategy)
+        self._refuse_invalid(kind, new, live, strategy, stored.valid_for)
         if (
             strategy.counts_generation
             and not subresource
@@ -310,7 +311,7 @@ class Registry:
             return Outcome(200, stored.body, warnings)
         if options.dry_run:
             return Outcome(200, encode(new), warnings)
-        updated = self._stored(kind, stored.key, stored, new)
+        updated = self._stored(kind, stored.key, stored, new, kind.schema)
         await self.state.write(updated, deleted=is_finished(new))
         return Outcome(200, updated.body, warnings)
 
@@ -332,11 +333,18 @@ class Registry:
         await self.state.write(updated, deleted=deleted)
         return updated.body
 
-    def _stored(self, kind: Kind, key: Key, before: Stored | None, obj: JsonObject) -> Stored:
+    def _stored(
+        self,
+        kind: Kind,
+        key: Key,
+        before: Stored | None,
+        obj: JsonObject,
+        valid_for: Schema | None = None,
+    ) -> Stored:
         revision = self.state.next_revision()
         obj["metadata"]["resourceVersion"] = str(revision)
         created = before.created if before is not None else revision
-        return from_object(kind.group_resource, key, created, revision, obj)
+        return from_object(kind.group_resource, key, created, revision, obj, valid_for)
 
     def _refuse_invalid(
         self,
@@ -344,8 +352,10 @@ class Registry:
         obj: JsonObject,
         old: JsonObject | None,
         strategy: Strategy,
+        old_valid_for: object,
     ) -> None:
-        causes = kind.schema.validate(obj, old) or strategy.validate(obj)
+        old_is_valid = old_valid_for is kind.schema
+        causes = kind.schema.validate(obj, old, old_is_valid=old_is_valid) or strategy.validate(obj)
         if not causes:
             return
         if kind.builtin and any(cause.reason == TYPE_INVALID for cause in causes):

@@ -137,6 +137,11 @@ def _combine(
         ]
         if type(value) is dict and (fields or others):
             before = old if type(old) is dict else {}
+            if others is None:
+                for name, rule in fields.items():
+                    if name in value:
+                        found += rule(value[name], before.get(name, MISSING), f"{path}.{name}")
+                return found
             for name, item in value.items():
                 inner = fields.get(name) if name in node.properties else others
                 if inner is not None:

@@ -18,7 +18,7 @@ class Stored:
     """One object at one revision.
 
     `body` is its JSON, `owners` are its owners' uids, `deleting` says that it has a
-    deletionTimestamp.
+    deletionTimestamp. `valid_for` is the schema that it passed as it is; None when that is not known.
     """
 
     resource: str
@@ -30,6 +30,7 @@ class Stored:
     owners: tuple[str, ...]
     deleting: bool
     body: bytes
+    valid_for: object = None
 
     @property
     def key(self) -> Key:
@@ -89,7 +90,12 @@ def from_row(row: Row) -> Stored:
 
 
 def from_object(
-    resource: str, key: Key, created: int, revision: int, obj: dict[str, Any]
+    resource: str,
+    key: Key,
+    created: int,
+    revision: int,
+    obj: dict[str, Any],
+    valid_for: object = None,
 ) -> Stored:
     """Encode `obj`, whose metadata is complete."""
     metadata = obj["metadata"]
@@ -103,4 +109,5 @@ def from_object(
         owners=tuple(owner["uid"] for owner in metadata.get("ownerReferences") or ()),
         deleting="deletionTimestamp" in metadata,
         body=_encoder.encode(obj),
+        valid_for=valid_for,
     )

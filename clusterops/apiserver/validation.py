@@ -41,14 +41,22 @@ class CheckCompiler:
         self._done[node] = check
         return check
 
+    def compile_apart(self, node: Node) -> tuple[Check | None, Check | None]:
+        """The check of a node in two: of the value as a whole, and of its parts."""
+        return self._joined(node, self._bounds(node)), self._children(node)
+
     def _compile(self, node: Node) -> Check | None:
+        children = self._children(node)
+        return self._joined(node, [*self._bounds(node), *([children] if children else ())])
+
+    def _joined(self, node: Node, rest: list[Check]) -> Check | None:
+        """The check of a node's type and then the rest."""
         if node.int_or_string:
             first: Check | None = int_or_string
         elif node.type:
             first = type_check(node)
         else:
             first = None
-        rest = [check for check in (*self._bounds(node), self._children(node)) if check]
         if first is None and not rest:
             return None
         sole = None if node.int_or_string else sole_type(node)

@@ -242,6 +242,12 @@ class World:
             while (await self.request("GET", path)).status != 404:  # noqa: ASYNC110  (within a deadline)
                 await asyncio.sleep(0.005)
 
+    async def until_idle(self, seconds: float = 10.0) -> None:
+        """Wait until the server has nothing left to clean up."""
+        async with asyncio.timeout(seconds):
+            while not self.server.lifecycle.idle:  # noqa: ASYNC110  (within a deadline)
+                await asyncio.sleep(0.005)
+
     async def close_watches(self) -> None:
         for watch in self._watches:
             if not watch.task.done():

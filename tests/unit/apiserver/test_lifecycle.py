@@ -141,4 +141,4 @@ async def test_a_restart_goes_on_with_deletions_under_way(tmp_path: Path) -> Non
     async with running_world(folder) as world:
         await world.patch(f"{WIDGETS}/child", {"metadata": {"finalizers": None}})
         await world.until_gone(f"{WIDGETS}/owner")
-        assert world.server.lifecycle.idle
+        await world.until_idle()

@@ -1,6 +1,7 @@
 """Creating and changing objects, as a client sees it."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from support.apiserver_world import (
@@ -10,6 +11,7 @@ from support.apiserver_world import (
     WIDGETS,
     World,
     pod,
+    running_world,
     widget,
     widget_definition,
 )
@@ -240,3 +242,31 @@ async def test_a_pod_is_bound_once(world: World) -> None:
     again = await world.request("POST", f"{PODS}/a/binding", binding)
     assert again.status == 409
     assert 'already assigned to node "n1"' in again.message
+
+
+async def test_an_object_that_its_definition_outgrew_is_refused_at_its_next_change(
+    world: World,
+) -> None:
+    await world.post(WIDGETS, widget("a", 5))
+    status = {"status": {"phase": "x"}}
+    await world.patch(f"{WIDGETS}/a/status", status)
+    definition = widget_definition()
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["size"]["maximum"] = 3
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    await world.patch(f"{crds}/widgets.example.io", {"spec": definition["spec"]})
+    answer = await world.request("PATCH", f"{WIDGETS}/a/status", {"status": {"phase": "y"}}, MERGE)
+    assert answer.status == 422
+    assert "less than or equal to 3" in answer.message
+
+
+async def test_objects_from_before_a_restart_are_checked_as_a_whole(tmp_path: Path) -> None:
+    async with running_world(tmp_path / "state") as world:
+        await world.post(WIDGETS, widget("a", 5))
+    definition = widget_definition()
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["size"]["maximum"] = 3
+    async with running_world(tmp_path / "state", crds=(definition,)) as world:
+        status = {"status": {"phase": "y"}}
+        answer = await world.request("PATCH", f"{WIDGETS}/a/status", status, MERGE)
+        assert answer.status == 422

@@ -1,9 +1,12 @@
 """Pruning, defaults and validation, in the words of Kubernetes."""
 
 import copy
+from typing import Any
 
 import pytest
 from support.apiserver_kinds import builtin, pod, widget, widget_kind
+
+from clusterops.apiserver.schema import Schema
 
 WIDGET = widget_kind().schema
 POD = builtin("Pod").schema
@@ -233,3 +236,32 @@ def test_quantities_and_times_are_checked():
     assert POD.validate(obj)[0].field == "spec.containers[0].resources.limits.cpu"
     lease = {"metadata": {"name": "l"}, "spec": {"renewTime": "yesterday"}}
     assert builtin("Lease").schema.validate(lease)[0].reason == "FieldValueTypeInvalid"
+
+
+def test_parts_shared_with_a_valid_object_are_not_checked_again() -> None:
+    old = widget(size=1)
+    new = {**old, "metadata": dict(old["metadata"]), "status": {}}
+    new["metadata"]["labels"] = old["metadata"]["labels"] = {"!": []}  # wrong, and shared
+    assert WIDGET.validate(new, old) != []
+    assert WIDGET.validate(new, old, old_is_valid=True) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"spec": {"size": "1"}}, {"spec": 7}, {"metadata": {"name": "A"}}, {"status": 3},
+               {"metadata": {"name": "a", "labels": {"!": ""}}}, {"metadata": {"name": 1}},
+               {"metadata": {"name": "a", "finalizers": [""]}}]
+)  # fmt: skip
+def test_what_differs_from_a_valid_object_is_checked(change: dict[str, Any]) -> None:
+    old = widget(size=1)
+    assert WIDGET.validate(old) == []
+    new = {**old, **change}
+    expected = WIDGET.validate(new, old)
+    assert expected != []
+    assert WIDGET.validate(new, old, old_is_valid=True) == expected
+
+
+def test_a_required_part_that_goes_is_missed() -> None:
+    schema = Schema({"required": ["spec"], "properties": {"spec": {"type": "object"}}})
+    old: dict[str, Any] = {"metadata": {"name": "a"}, "spec": {}}
+    new = {"metadata": old["metadata"]}
+    assert [c.field for c in schema.validate(new, old, old_is_valid=True)] == ["spec"]
