@@ -76,7 +76,9 @@ def test_the_rooms_import_what_they_may() -> None:
 def test_every_contract_notices_its_breach(tmp_path: Path) -> None:
     """In a tree of the same rooms where each contract is broken once, all are reported broken."""
     text = (ROOT / ".importlinter").read_text(encoding="utf-8")
-    named = re.findall(r"^    ((?:clusterops\.\w+|health|rlhf)(?:\.\w+)+)$", text, flags=re.MULTILINE)
+    named = re.findall(
+        r"^    ((?:clusterops\.\w+|health|rlhf)(?:\.\w+)+)$", text, flags=re.MULTILINE
+    )
     files = dict.fromkeys((*IMPORTED, *(f"{name.replace('.', '/')}.py" for name in named)), "")
     for path, line in BREACHES.values():
         files[path] = f"{files.get(path, '')}{line}\n"

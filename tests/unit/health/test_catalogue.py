@@ -51,7 +51,12 @@ def test_codes_that_are_no_longer_printed_never_act() -> None:
     ("table", "before", "after", "said"),
     [
         ("xids", ",reboot_node,none,bus,", ",,none,bus,", "column action: '' is not one of none"),
-        ("xids", ",reboot_node,none,bus,", ",reboot,none,bus,", "column action: 'reboot' is not one of"),
+        (
+            "xids",
+            ",reboot_node,none,bus,",
+            ",reboot,none,bus,",
+            "column action: 'reboot' is not one of",
+        ),
         ("xids", "\n2,", "\n1,", "code 1 twice"),
         ("xids", "\n2,", "\ntwo,", "line 3, column code: 'two' is not a number"),
         ("xids", "code,mnemonic", "code,name", "the header is"),
