@@ -111,8 +111,10 @@ class BlockPool:
         self._references[block] += 1
         self.references += 1
 
-    def release(self, table: list[int]) -> None:
+    def release(self, table: list[int], *, forget: bool = False) -> None:
         """One holder less for each block; the tail is freed first, so that it is reused first.
+
+        With `forget`, what becomes free cannot be found any more: its content is not to be trusted.
 
         Raises:
             Corrupted: a block that nobody holds.
@@ -124,6 +126,8 @@ class BlockPool:
             self._references[block] = left
             if left == 0:
                 self._held -= 1
+                if forget:
+                    self._forget(block)
                 if self._content[block] is None:
                     self._blank.append(block)
                 else:

@@ -13,6 +13,8 @@ class Holdings:
     def __init__(self, pool: BlockPool, *, prefix_cache: bool = True) -> None:
         self.pool = pool
         self._prefix_cache = prefix_cache
+        self.fresh: list[int] = []
+        """Blocks handed out for the step being planned; what they hold is of no use."""
         self.slack = 0
         """Places in held blocks that nothing was written to yet."""
         self.copied = 0
@@ -35,15 +37,17 @@ class Holdings:
         """Adds blocks until there is room for so many tokens."""
         size = self.pool.block_size
         while sequence.room < room:
-            sequence.blocks.append(self.pool.take())
+            block = self.pool.take()
+            self.fresh.append(block)
+            sequence.blocks.append(block)
             sequence.room += size
             self.slack += size
 
-    def release(self, sequence: Sequence) -> None:
-        """Gives all its blocks back."""
+    def release(self, sequence: Sequence, *, forget: bool = False) -> None:
+        """Gives all its blocks back; with `forget` their content is not to be found again."""
         self.slack -= sequence.room
         self.copied -= sequence.copied
-        self.pool.release(sequence.blocks)
+        self.pool.release(sequence.blocks, forget=forget)
         sequence.lost = max(sequence.lost, sequence.computed)
         sequence.blocks = []
         sequence.computed = sequence.room = sequence.copied = sequence.findable = 0

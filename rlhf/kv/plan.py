@@ -38,11 +38,15 @@ class Chunk(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A step: a token each of `decoding`, then `chunks`, then, when that is written, `copies`."""
+    """A step: a token each of `decoding`, then `chunks`, then, when that is written, `copies`.
+
+    `fresh` blocks were handed out for it; what they held before belongs to nobody.
+    """
 
     decoding: list[Sequence]
     chunks: list[Chunk]
     copies: list[Copy]
+    fresh: list[int]
 
     @property
     def tokens(self) -> int:

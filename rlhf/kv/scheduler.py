@@ -66,11 +66,16 @@ class Scheduler:
 
     # ---- who comes and goes
 
-    def submit(self, sequence: Sequence) -> None:
-        """Lets a sequence wait for its turn.
+    @property
+    def busy(self) -> bool:
+        """Whether anybody runs or waits."""
+        return bool(self._decoding or self._reading or self.waiting)
+
+    def check(self, sequence: Sequence) -> None:
+        """Whether a sequence fits with everything else gone.
 
         Raises:
-            NeverFits: not even with everything else gone.
+            NeverFits: it does not.
         """
         # The last token is drawn and never attended to.
         needed = self.holdings.blocks_for(sequence.limit - 1)
@@ -80,6 +85,14 @@ class Scheduler:
                 f"{sequence.limit - sequence.prompt_length} new ones need {needed} blocks of "
                 f"{self.pool.block_size}; the pool has {self.pool.blocks}"
             )
+
+    def submit(self, sequence: Sequence) -> None:
+        """Lets a sequence wait for its turn.
+
+        Raises:
+            NeverFits: it would wait forever.
+        """
+        self.check(sequence)
         sequence.arrived_at = self.steps
         self.waiting.push(sequence)
 
@@ -128,8 +141,9 @@ class Scheduler:
         if self._planned is not None:
             raise Corrupted("a step is planned before the previous one is committed")
         self.steps += 1
+        self.holdings.fresh = []
         self._make_room()
-        plan = Plan(list(self._decoding), [], [])
+        plan = Plan(list(self._decoding), [], [], self.holdings.fresh)
         budget = self.limits.budget - len(plan.decoding)
         for sequence in list(self._reading):
             budget -= self._read_on(sequence, budget, plan)
@@ -155,8 +169,8 @@ class Scheduler:
         self._commit_chunks(plan.chunks, drawn[len(plan.decoding) :], ended)
         self.computed_tokens += tokens
         self.holdings.slack -= tokens
-        for sequence, _ in ended:
-            self.holdings.release(sequence)
+        for sequence, reason in ended:
+            self.holdings.release(sequence, forget=reason == "failed")
             sequence.state = State.FINISHED
         if ended:
             self._decoding = [one for one in self._decoding if one.state is State.RUNNING]

@@ -67,6 +67,7 @@ class World:
         for source, target in plan.copies:
             for place in range(self.block_size):
                 entry = self.memory.get(source * self.block_size + place)
+                self.memory.pop(target * self.block_size + place, None)
                 if entry is not None:
                     self.memory[target * self.block_size + place] = entry
         self.ended += ended
@@ -82,6 +83,9 @@ class World:
 
     def compute(self, plan: Plan) -> None:
         """Writes what the plan says, then lets every new token look at all before it."""
+        for block in plan.fresh:
+            for place in range(self.block_size):
+                self.memory.pop(block * self.block_size + place, None)
         work = [(one, one.computed, 1) for one in plan.decoding]
         work += [(chunk.sequence, chunk.start, chunk.length) for chunk in plan.chunks]
         touched: list[int] = []
