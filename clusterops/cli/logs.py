@@ -7,6 +7,9 @@ import typer
 
 from clusterops.cli.options import Context, Job, Kubeconfig, Namespace
 
+# Without --rank: the first rank that there is, which is rank 0 unless its pod is gone.
+UNSAID = [0]
+
 
 def logs(
     job: Job,
@@ -43,7 +46,7 @@ def logs(
         )
     if all_ranks and rank:
         raise CommandError("--all-ranks and --rank exclude each other", "", USAGE)
-    ranks = None if all_ranks else rank or [0]
+    ranks = None if all_ranks else rank or UNSAID
     write = _writer(prefixed=ranks is None or len(ranks) > 1, raw=raw)
 
     async def work(session: connection.Session) -> int:
@@ -94,6 +97,8 @@ async def _print_once(
             NOT_FOUND,
         )
     present = [log_stream.rank_of(pod) for pod in chosen]
+    if ranks is UNSAID and 0 not in present:
+        ranks = present[:1]  # rank 0 was ended for another's failure: that one tells why
     for missing in [rank for rank in ranks or [] if rank not in present]:
         have = ", ".join(map(str, present))
         raise CommandError(

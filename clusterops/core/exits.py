@@ -35,6 +35,10 @@ _START_FAILURES = frozenset(
         "StartFailed",
     }
 )
+# A shell's codes for a command that cannot be executed and one that is not there.
+_COMMAND_CODES = (126, 127)
+# How container runtimes word it; their code is 128 whatever the reason.
+_COMMAND_WORDS = ("executable file not found", "no such file or directory", "permission denied")
 _CANNOT_START = frozenset(
     {
         "ErrImagePull",
@@ -127,6 +131,9 @@ def blame(pod: Pod, node: Node | None) -> Ending:
             f"{who} was put out by its node: {why} {plain(pod.status.message)}".strip(),
         )
     ended = _failed_container(pod)
+    if ended is not None and _command_is_wrong(ended):
+        detail = plain(ended.message) or f"exit code {ended.exit_code}"
+        return Ending(Cause.USER_ERROR, f"{who} could not run its command: {detail}")
     if ended is None or ended.reason in _START_FAILURES or reason in _START_FAILURES:
         detail = (ended and (ended.message or ended.reason)) or pod.status.message or reason
         detail = plain(detail) or "no reason given"
@@ -134,6 +141,14 @@ def blame(pod: Pod, node: Node | None) -> Ending:
     if ended.exit_code == EXIT_PORT_TAKEN:
         return Ending(Cause.START_FAILED, f"{who}: its rendezvous port was taken")
     return Ending(Cause.USER_ERROR, f"{who} {_exit_words(ended)}")
+
+
+def _command_is_wrong(ended: Terminated) -> bool:
+    """A command that is misspelt fails on every node alike: to try again is of no use."""
+    if ended.reason not in ("StartError", "ContainerCannotRun"):
+        return False
+    words = ended.message.lower()
+    return ended.exit_code in _COMMAND_CODES or any(known in words for known in _COMMAND_WORDS)
 
 
 def cannot_start(pods: tuple[Pod, ...]) -> Ending | None:

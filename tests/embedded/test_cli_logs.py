@@ -98,6 +98,12 @@ def test_another_rank_and_an_earlier_attempt(capsys, job) -> None:
     assert run(capsys, "logs", "counter", "--attempt", "1")[1] == "old step 1\n"
 
 
+def test_without_rank_0_the_one_that_is_left_is_printed(capsys, server, job) -> None:
+    server.request("DELETE", "/api/v1/namespaces/research/pods/counter-2-0?gracePeriodSeconds=0")
+    assert run(capsys, "logs", "counter")[1].startswith("rank 1 begins")
+    assert run(capsys, "logs", "counter", "--rank", "0")[0] == errors.NOT_FOUND
+
+
 def test_the_last_lines_alone(capsys, job) -> None:
     assert run(capsys, "logs", "counter", "--tail", "1")[1] == "rank 0 \\x1b[31mgoes\\r on\n"
 

@@ -17,6 +17,8 @@ NODES = Observed(nodes={"n0": node()})
         (pod(0, "Failed", exit_code=137, reason="OOMKilled"), Cause.USER_ERROR),
         (pod(0, "Failed", exit_code=exits.EXIT_PORT_TAKEN), Cause.START_FAILED),
         (pod(0, "Failed", exit_code=128, reason="StartError"), Cause.START_FAILED),
+        (pod(0, "Failed", exit_code=127, reason="StartError"), Cause.USER_ERROR),
+        (pod(0, "Failed", exit_code=126, reason="ContainerCannotRun"), Cause.USER_ERROR),
         (pod(0, "Failed", reason="UnexpectedAdmissionError"), Cause.START_FAILED),
         (pod(0, "Failed", reason="Evicted"), Cause.EVICTED),
         (pod(0, "Failed", reason="NodeLost"), Cause.NODE_LOST),
