@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ SEED = int(os.environ.get("CLUSTEROPS_SEED", "1"))
 FINISH_SECONDS = 180.0
 
 LOW_STEPS, URGENT_STEPS = 300, 20
+# At a write point everything happens early; a short job suffices.
+SHORT_STEPS = 120
 
 
 @pytest.fixture
@@ -43,13 +46,13 @@ def run(tmp_path: Path) -> Iterator[LocalRun]:
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     return {
         steps: counter_job.undisturbed_digest(tmp_path_factory.mktemp(f"{steps}"), steps)
-        for steps in (LOW_STEPS, URGENT_STEPS)
+        for steps in (LOW_STEPS, SHORT_STEPS, URGENT_STEPS)
     }
 
 
-def submit(run: LocalRun) -> None:
+def submit(run: LocalRun, steps: int) -> None:
     for name in ("low-a", "low-b"):
-        run.kubectl("apply", "-f", "-", stdin=counter_job.manifest(name, steps=LOW_STEPS))
+        run.kubectl("apply", "-f", "-", stdin=counter_job.manifest(name, steps=steps))
 
 
 def submit_urgent(run: LocalRun) -> None:
@@ -57,8 +60,8 @@ def submit_urgent(run: LocalRun) -> None:
     run.kubectl("apply", "-f", "-", stdin=urgent)
 
 
-def all_finished_undisturbed(run: LocalRun, expected: dict[int, str]) -> None:
-    jobs = {"low-a": LOW_STEPS, "low-b": LOW_STEPS, "urgent": URGENT_STEPS}
+def all_finished_undisturbed(run: LocalRun, expected: dict[int, str], low_steps: int) -> None:
+    jobs = {"low-a": low_steps, "low-b": low_steps, "urgent": URGENT_STEPS}
     eventually(
         lambda: all(run.phase(job) == "Succeeded" for job in jobs),
         f"all jobs to succeed; state in {run.folder}",
@@ -75,7 +78,7 @@ def test_at_random_instants(run: LocalRun, expected: dict[int, str]):
     chance = random.Random(SEED)
     print(f"seed {SEED}, {KILLS} kills")
     run.start()
-    submit(run)
+    submit(run, LOW_STEPS)
     for kill in range(KILLS):
         if kill == KILLS // 3:
             submit_urgent(run)
@@ -86,7 +89,7 @@ def test_at_random_instants(run: LocalRun, expected: dict[int, str]):
         if kill == KILLS // 3 - 1:
             run.wait_ready()
     run.wait_ready()
-    all_finished_undisturbed(run, expected)
+    all_finished_undisturbed(run, expected, LOW_STEPS)
 
 
 def write_points() -> list[tuple[str, str]]:
@@ -118,7 +121,7 @@ def test_at_a_write_point(run: LocalRun, expected: dict[int, str], variable: str
     run.start(wait=False)
     killed_part = "apiserver" if variable == apiserver_points.ENVIRONMENT else "operator"
     if run.comes_up(20.0):
-        for step in (submit, submit_urgent):
+        for step in (partial(submit, steps=SHORT_STEPS), submit_urgent):
             try:
                 step(run)
                 run.wait_phase("low-a", "Running", 15.0)
@@ -128,6 +131,6 @@ def test_at_a_write_point(run: LocalRun, expected: dict[int, str], variable: str
     run.kill()
     run.environment = {}
     run.start()
-    submit(run)
+    submit(run, SHORT_STEPS)
     submit_urgent(run)
-    all_finished_undisturbed(run, expected)
+    all_finished_undisturbed(run, expected, SHORT_STEPS)
