@@ -89,7 +89,9 @@ class Score(msgspec.Struct, frozen=True, array_like=True):
 
 
 def _finite(value: object) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool) and isfinite(value)
+    if type(value) is float:
+        return isfinite(value)
+    return type(value) is int
 
 
 class Shape(msgspec.Struct, frozen=True):

@@ -94,10 +94,12 @@ def read(path: Path) -> Iterator[Numbered]:
 
 
 def _checked(records: FrameReader, path: Path) -> Iterator[Numbered]:
-    for place, numbered in enumerate(records):
-        if place == 0:
-            _check_start(numbered.record, path)
+    rest = iter(records)
+    for numbered in rest:
+        _check_start(numbered.record, path)
         yield numbered
+        break
+    yield from rest
     if records.tail.end == 0 and records.tail.torn_bytes and not _may_be_torn_start(path):
         raise JournalError(f"{path} does not begin with the start of a run: no journal of ours")
 

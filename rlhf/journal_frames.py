@@ -18,6 +18,7 @@ from rlhf.journal_records import AnyRecord, Durable, Record
 
 MAGIC = b"\xc7J"
 _HEADER = struct.Struct("<2sIIQ")
+_HEAD = struct.Struct("<2sII")
 _NUMBER = struct.Struct("<Q")
 MAX_RECORD_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
@@ -51,8 +52,8 @@ class Tail(NamedTuple):
 def framed(number: int, record: Record) -> bytes:
     """One record as bytes."""
     payload = _encoder.encode(record)
-    checksum = crc32(payload, crc32(_NUMBER.pack(number)))
-    return _HEADER.pack(MAGIC, len(payload), checksum, number) + payload
+    numbered = _NUMBER.pack(number) + payload
+    return _HEAD.pack(MAGIC, len(payload), crc32(numbered)) + numbered
 
 
 class FrameReader:
@@ -69,30 +70,29 @@ class FrameReader:
 
     def __iter__(self) -> Iterator[Numbered]:
         last = -1
-        size, unpack, decode, pack = (
-            _HEADER.size,
-            _HEADER.unpack_from,
-            _decoder.decode,
-            _NUMBER.pack,
-        )
-        while self._ensure(size):
-            magic, length, checksum, number = unpack(self._chunk, self._at)
+        head, size, unpack, decode = _HEAD.size, _HEADER.size, _HEADER.unpack_from, _decoder.decode
+        # Most records lie whole in the chunk that was read: those take no call of ours.
+        while len(self._chunk) - self._at >= size or self._ensure(size):
+            chunk, at = self._chunk, self._at
+            magic, length, checksum, number = unpack(chunk, at)
             if magic != MAGIC or length > MAX_RECORD_BYTES or number <= last:
                 break
-            if not self._ensure(size + length):
-                break
-            begin = self._at + size
-            payload = self._chunk[begin : begin + length]
-            if crc32(payload, crc32(pack(number))) != checksum:
+            end = at + size + length
+            if end > len(chunk):
+                if not self._ensure(size + length):
+                    break
+                chunk, at, end = self._chunk, 0, size + length
+            # The checksum is over number and payload, which lie behind one another.
+            if crc32(chunk[at + head : end]) != checksum:
                 break
             try:
-                record = decode(payload)
+                record = decode(chunk[at + size : end])
             except msgspec.MsgspecError as error:
                 raise JournalDamaged(
-                    f"record {number} at byte {self._base + self._at} is intact and makes no sense: "
+                    f"record {number} at byte {self._base + at} is intact and makes no sense: "
                     f"{error}; was it written by a newer version of this program?"
                 ) from None
-            self._at = begin + length
+            self._at = end
             last = number
             yield Numbered(number, record)
         self._finish(last)
@@ -130,11 +130,11 @@ def _durable_mark(rest: bytes, number: int) -> int | None:
     at = rest.find(MAGIC)
     while at >= 0:
         if len(rest) - at >= _HEADER.size:
-            _, length, checksum, found = _HEADER.unpack_from(rest, at)
-            payload = rest[at + _HEADER.size : at + _HEADER.size + length]
-            whole = length <= _MARK_BYTES and len(payload) == length
-            if whole and crc32(payload, crc32(_NUMBER.pack(found))) == checksum:
-                record = _decoder.decode(payload)
+            _, length, checksum, _ = _HEADER.unpack_from(rest, at)
+            begin = at + _HEADER.size
+            whole = length <= _MARK_BYTES and begin + length <= len(rest)
+            if whole and crc32(rest[at + _HEAD.size : begin + length]) == checksum:
+                record = _decoder.decode(rest[begin : begin + length])
                 if isinstance(record, Durable) and record.upto > number:
                     return record.upto
         at = rest.find(MAGIC, at + 1)

@@ -61,7 +61,8 @@ class Grading:
             return None
         entry.attempts += 1
         attempt = self._first_attempt + entry.attempts
-        entry.live[attempt] = (now, worker, hedge)
+        under_way = (now, worker, hedge)
+        entry.live = {**entry.live, attempt: under_way} if entry.live else {attempt: under_way}
         self.deadlines.attempt(Pending(now, entry.seq, entry.draw, attempt), hedge)
         return Claim(self.envelope(entry, attempt), entry.payload, hedge)
 
@@ -155,7 +156,9 @@ class Grading:
 
     def close(self, entry: Entry, attempt: int, missing: Missing, now: float) -> None:
         """An attempt ends without a reward."""
-        since, worker, _ = entry.live.pop(attempt, (now, "", False))
+        live = dict(entry.live)
+        since, worker, _ = live.pop(attempt, (now, "", False))
+        entry.live = live
         self.miss(entry, attempt, missing, since, worker, now)
 
     def miss(
@@ -164,7 +167,7 @@ class Grading:
         """No reward from an attempt, or (attempt 0) no response; the policy says what follows."""
         reason = missing.reason
         before = entry.missed.get(reason, 0)
-        entry.missed[reason] = before + 1
+        entry.missed = {**entry.missed, reason: before + 1}
         then = Then.AWAIT if entry.live else self._limits.missing.decide(reason, before)
         detail = missing.detail[:_DETAIL_CHARACTERS]
         self._log.counted(reason)
@@ -172,7 +175,6 @@ class Grading:
             Missed(entry.seq, entry.draw, attempt, reason, then, since, now, worker, detail)
         )
         if then is Then.RETRY and entry.response_digest:
-            entry.hedged = False
             self.offer(entry)
         elif then is not Then.AWAIT:
             self._resolve(entry, missing, then, now)
@@ -193,7 +195,6 @@ class Grading:
         """Offers slow samples a second time; whether there were any."""
         slow = list(self.deadlines.to_hedge(now, self.under_way))
         for pending in slow:
-            self._stream.entries[pending.seq].hedged = True
             self._hedge.append((pending.seq, pending.draw))
         return bool(slow)
 

@@ -14,8 +14,18 @@ class StreamError(Exception):
     """The stream was told something that cannot be: a step out of order, a contradiction."""
 
 
+# Most slots have one attempt or none and miss nothing: these stand for their empty dictionaries, and
+# are replaced, never written to.
+NONE_LIVE: dict[int, tuple[float, str, bool]] = {}
+NONE_MISSED: dict[str, int] = {}
+
+
 class Entry:
-    """One slot under way. Digests are empty until there is a response, `score` until graded."""
+    """One slot under way. Digests are empty until there is a response, `score` until graded.
+
+    `live` are the attempts under way: since when, by whom, and whether as a hedge. `attempt` is the
+    one whose answer was taken, `worker` who gave it.
+    """
 
     __slots__ = (
         "answered_at",
@@ -25,7 +35,6 @@ class Entry:
         "dispatched_at",
         "dispatches",
         "draw",
-        "hedged",
         "live",
         "missed",
         "payload",
@@ -40,25 +49,20 @@ class Entry:
 
     def __init__(self, seq: int, draw: int) -> None:
         self.seq = seq
-        self.dispatches = 0
-        self.attempts = 0
+        self.dispatches = self.attempts = 0
         self.begin(draw)
 
     def begin(self, draw: int) -> None:
-        """Empties the slot for a draw."""
+        """Empties the slot for a draw; its numbers of attempts go on."""
         self.draw = draw
-        self.prompt_digest = self.response_digest = ""
+        self.prompt_digest = self.response_digest = self.worker = ""
         self.payload = b""
         self.score: Score | None = None
-        self.worker = ""
-        self.attempt = 0
-        """The attempt whose answer was taken."""
         self.rolling = False
-        self.hedged = False
+        self.attempt = 0
         self.dispatched_at = self.submitted_at = self.claimed_at = self.answered_at = 0.0
-        self.live: dict[int, tuple[float, str, bool]] = {}
-        """Attempts under way: since when, by whom, and whether as a hedge."""
-        self.missed: dict[str, int] = {}
+        self.live: dict[int, tuple[float, str, bool]] = NONE_LIVE
+        self.missed: dict[str, int] = NONE_MISSED
 
 
 class Stream:
@@ -106,10 +110,11 @@ class Stream:
     def scored(self, entry: Entry, score: Score) -> None:
         """A sample has its reward."""
         entry.score = score
-        entry.live.clear()
+        entry.live = NONE_LIVE
         batch = entry.seq // self.shape.batch_size
-        self.graded[batch] = self.graded.get(batch, 0) + 1
-        self._count(batch)
+        graded = self.graded[batch] = self.graded.get(batch, 0) + 1
+        if graded == self.shape.batch_size or self.total is not None:
+            self._count(batch)
 
     def _count(self, batch: int) -> None:
         expected = self.expected(batch)
