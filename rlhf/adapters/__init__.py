@@ -1,0 +1,1 @@
+"""Other engines behind the interface of ours: vLLM, and transformers' continuous batching."""
