@@ -69,12 +69,12 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is over."""
-        self._transport = transport  # type: ignore[assignment]
+        self._transport = transport  # type: ignore[assignment] # TCP and TLS give both ways
         self._shared.connections.add(self)
         if self._shared.closing:
             transport.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 # as its callers have it
         """The client is gone: whoever waits for it or writes to it learns that."""
         self._transport = None
         self._abandon()
@@ -83,18 +83,18 @@ class Connection(asyncio.Protocol):
         if self._shared.closing and not self._shared.connections:
             self._shared.all_closed.set()
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, received: bytes) -> None:
         """Parse what came and start what is complete enough to be answered."""
         continues_head = self._in_head
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(received)
         except httptools.HttpParserUpgrade:
             pass  # no other protocol is spoken: the request is answered, then the connection ends
         except httptools.HttpParserError:
             self._refuse(b"400 Bad Request")
             return
         if continues_head and self._in_head:
-            self._head_bytes += len(data)
+            self._head_bytes += len(received)
             if self._head_bytes > HEAD_LIMIT:
                 self._refuse(b"431 Request Header Fields Too Large")
                 return
@@ -188,10 +188,10 @@ class Connection(asyncio.Protocol):
         """The Date header line."""
         return self._shared.date
 
-    def write(self, data: bytes) -> None:
+    def write(self, piece: bytes) -> None:
         """Send bytes."""
         if self._transport is not None:
-            self._transport.write(data)
+            self._transport.write(piece)
 
     def wants_body(self) -> None:
         """The application asks for more of the body."""
@@ -317,7 +317,7 @@ class _Begun(Coroutine[Any, Any, None]):
             return self._awaited.pop()
         return self._coroutine.send(value)
 
-    def throw(self, error: Any, value: Any = None, traceback: Any = None) -> Any:  # noqa: ARG002
+    def throw(self, error: Any, value: Any = None, traceback: Any = None) -> Any:  # noqa: ARG002 # as its callers have it
         """Raise an error where the coroutine waits: how tasks are cancelled."""
         return self._coroutine.throw(error if value is None else value)
 

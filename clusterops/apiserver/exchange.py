@@ -28,7 +28,7 @@ class Wire(Protocol):
         """The Date header line of answers that begin now."""
         ...
 
-    def write(self, data: bytes) -> None:
+    def write(self, piece: bytes) -> None:
         """Send bytes; nothing happens when the client is gone."""
         ...
 
