@@ -14,7 +14,7 @@ from rlhf.sampling import Parameters
 _WAIT_SECONDS = 0.05
 
 
-class ManagerLike(Protocol):
+class Batching(Protocol):
     """What is used of the library's manager."""
 
     def add_request(self, input_ids: list[int], request_id: str, **wanted: Any) -> Any:
@@ -37,7 +37,7 @@ class TransformersEngine(ForeignEngine):
 
     def __init__(
         self,
-        manager: ManagerLike,
+        manager: Batching,
         model: Any,
         *,
         temperature: float,
