@@ -9,8 +9,14 @@ from clusterops.cli import errors
 from clusterops.cli.main import LazyGroup, Row
 from clusterops.cli.options import Format, Output
 
+RUNS = "clusterops.cli.rlhf_runs"
 COMMANDS = (
+    Row("train", RUNS, "train", "Start or continue a run."),
     Row("doctor", "clusterops.cli.rlhf", "doctor", "Say what is wrong with a run, in one line."),
+    Row("samples", RUNS, "samples", "Show samples with their rewards and the way they came."),
+    Row("export", RUNS, "export", "Write a policy in the Hugging Face layout."),
+    Row("train-reward", RUNS, "train_reward", "Train a reward model on preferences."),
+    Row("story", RUNS, "story", "Watch slipped rewards fail, and ordered ones not."),
 )
 
 
