@@ -39,7 +39,12 @@ COMMANDS = (
     Row("describe", "clusterops.cli.describe", "describe", "Everything about one job."),
     Row("explain", "clusterops.cli.explain", "explain", "Why a job is where it is, in a sentence."),
     Row("health", "clusterops.cli.health", "app", "GPU faults: what a line means, and what to do."),
-    Row("rlhf", "clusterops.cli.rlhf", "app", "Reinforcement learning from rewards: train, doctor, story."),
+    Row(
+        "rlhf",
+        "clusterops.cli.rlhf",
+        "app",
+        "Reinforcement learning from rewards: train, doctor, story.",
+    ),
     Row("operator", "clusterops.cli.serve", "operator", "Run the operator of a cluster."),
     Row("agent", "clusterops.cli.serve", "agent", "Run this machine as a node."),
     Row("version", "clusterops.cli.version", "version", "Versions of this program and the server."),
