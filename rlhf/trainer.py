@@ -90,10 +90,10 @@ class Trainer:
             self._config,
             self.kl.beta,
             self._stop_tokens,
-            known,
+            frozenset(known),
         )
         recomputed = self._audited(batch)
-        self._check_canaries(batch, known)
+        _check_canaries(batch, known)
         self._set_learning_rate(batch.number)
         learned = update(
             prepared.experience,
@@ -107,7 +107,7 @@ class Trainer:
         prepared.experience.require_all()
         metrics = learned | self._measured(batch, prepared, recomputed)
         self.kl.update(metrics["objective/kl"], int(prepared.counted.sum()))
-        return Updated(metrics, _rows(batch, prepared, recomputed, known))
+        return Updated(metrics, _rows(batch, prepared, known | recomputed, frozenset(known)))
 
     def _evaluate(self, packed: Packed) -> Evaluation:
         config = self._config
@@ -145,23 +145,11 @@ class Trainer:
                 )
         return found
 
-    def _known(self, batch: Batch) -> frozenset[int]:
-        """Slots whose reward was known beforehand."""
+    def _known(self, batch: Batch) -> dict[int, float]:
+        """Slots whose reward was known beforehand, and what it has to be."""
         if self._canaries is None:
-            return frozenset()
-        return frozenset(self._canaries.among(one.envelope.seq for one in batch.samples))
-
-    def _check_canaries(self, batch: Batch, known: frozenset[int]) -> None:
-        for graded in batch.samples:
-            seq = graded.envelope.seq
-            if self._canaries is None or seq not in known:
-                continue
-            expected = self._canaries.reward(seq)
-            if graded.score.reward != expected:
-                raise RewardWrong(
-                    f"canary in slot {seq}: its reward is {graded.score.reward!r} and must be "
-                    f"{expected!r}: rewards have slipped on their way"
-                )
+            return {}
+        return self._canaries.among(one.envelope.seq for one in batch.samples)
 
     def _measured(
         self, batch: Batch, prepared: Prepared, recomputed: Mapping[int, float]
@@ -191,7 +179,18 @@ class Trainer:
         }
         if measured.values is not None:
             metrics["val/value_mean"] = float(masked_mean(measured.values, mask))
-        return metrics | _parts(batch, self._known(batch))
+        return metrics | _parts(batch, frozenset(self._known(batch)))
+
+
+def _check_canaries(batch: Batch, known: Mapping[int, float]) -> None:
+    """Raises RewardWrong where a known reward is not in its slot."""
+    for graded in batch.samples:
+        seq = graded.envelope.seq
+        if seq in known and graded.score.reward != known[seq]:
+            raise RewardWrong(
+                f"canary in slot {seq}: its reward is {graded.score.reward!r} and must be "
+                f"{known[seq]!r}: rewards have slipped on their way"
+            )
 
 
 def _mean(values: Tensor) -> float:

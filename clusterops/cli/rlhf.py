@@ -1,16 +1,13 @@
 """The group `rlhf`: a table of its commands, each loaded when it is called."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from clusterops.cli import errors
 from clusterops.cli.main import LazyGroup, Row
 from clusterops.cli.options import Format, Output
-
-if TYPE_CHECKING:
-    from rlhf.canaries import CanaryPlan
 
 RUNS = "clusterops.cli.rlhf_runs"
 COMMANDS = (
@@ -56,7 +53,7 @@ def doctor(
     from rlhf.doctor import diagnosis, evidence
 
     try:
-        found = diagnosis.diagnose(run_folder, canaries=_canaries(run_folder))
+        found = diagnosis.diagnose(run_folder)
     except evidence.NoRun as error:
         way_out = "name the folder that `clusterops rlhf train` wrote"
         raise errors.CommandError(str(error), way_out, errors.NOT_FOUND) from None
@@ -66,15 +63,3 @@ def doctor(
         for line in found.lines():
             printer.write(printer.safe(line))
     return errors.DONE if found.healthy else errors.FAILED
-
-
-def _canaries(run_folder: Path) -> "CanaryPlan | None":
-    """Which slots of the run have known rewards; none where its configuration does not say."""
-    from rlhf import building
-    from rlhf.config.resolve import ConfigurationInvalid, read_resolved
-    from rlhf.run_folder import RunFolder
-
-    try:
-        return building.canaries(read_resolved(RunFolder(run_folder).config))
-    except ConfigurationInvalid:
-        return None

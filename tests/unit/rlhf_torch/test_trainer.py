@@ -37,14 +37,11 @@ def test_a_micro_batch_changes_memory_and_not_the_result():
     assert torch.allclose(whole, in_parts, atol=1e-5)
 
 
-def test_the_reward_of_a_canary_teaches_nothing():
-    def other_reward(batch):
-        return msgspec.structs.replace(batch, samples=batch.samples)
-
-    words = ("checks.canary_every=4", "checks.audits=0")
-    one, updated = trained(*words, change=other_reward)
+def test_a_canary_has_no_advantage_and_no_part_in_the_mean_score():
+    one, updated = trained("checks.canary_every=4", "checks.audits=0")
     assert updated.metrics["alignment/canaries"] == 4
     rows = [row for row in updated.rows if row.canary]
+    assert all(row.recomputed == row.reward for row in rows)
     assert [row.advantage for row in rows] == [0.0] * 4
     assert updated.metrics["objective/scores"] == pytest.approx(
         sum(row.reward for row in updated.rows if not row.canary) / 12, abs=1e-6
