@@ -80,6 +80,9 @@ def grader(config: RunConfig, of: Task) -> Grader:
         return HttpGrader(wanted.url, key, timeout_seconds=seconds, pure=wanted.pure)
     assert wanted.function is not None
     function = load(wanted.function)
+    if wanted.kind == "custom":
+        own: Grader = function()
+        return own
     if wanted.kind == "processes":
         return ProcessGrader(
             wanted.function, workers=wanted.workers, timeout_seconds=seconds, pure=wanted.pure
@@ -92,7 +95,7 @@ def audit(config: RunConfig, of: Task) -> Audit | None:
     wanted = config.grader
     if config.checks.audit_function is not None:
         return FunctionGrader(load(config.checks.audit_function), pure=True)
-    if wanted.kind == "http" or (wanted.kind in ("function", "processes") and not wanted.pure):
+    if wanted.kind == "http" or (wanted.function is not None and not wanted.pure):
         return None
     if wanted.kind == "processes":
         assert wanted.function is not None

@@ -40,11 +40,11 @@ class Task(Section):
 class Grader(Section):
     """Who gives the rewards. `task` is the task's own function; only jsonl has none."""
 
-    kind: Literal["task", "function", "processes", "http", "helpful-harmless", "reward-model"] = (
-        "task"
-    )
+    kind: Literal[
+        "task", "function", "processes", "http", "helpful-harmless", "reward-model", "custom"
+    ] = "task"
     function: str | None = None
-    """module:function, for kinds function and processes."""
+    """module:function, for kinds function and processes; for custom, what makes a whole grader."""
     pure: bool = False
     """The function gives the same texts the same score, so that audits may recompute it."""
     url: str | None = None
@@ -59,7 +59,7 @@ class Grader(Section):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         for kinds, name in (
-            (("function", "processes"), "function"),
+            (("function", "processes", "custom"), "function"),
             (("http",), "url"),
             (("http",), "key_file"),
             (("reward-model",), "model"),

@@ -24,8 +24,8 @@ COMMON = (
 )
 WARM_UP = ("warm_up.steps=700",)
 UNRELIABLE = (
-    "grader.kind=function",
-    "grader.function=rlhf.story.unreliable:reward",
+    "grader.kind=custom",
+    "grader.function=rlhf.story.unreliable:UnreliableGrader",
     "grader.workers=48",
     "checks.audit_function=rlhf.tasks.reverse_digits:reversed_share",
     "queue.retries=4",

@@ -66,7 +66,7 @@ def test_a_canary_has_no_advantage_and_no_part_in_the_mean_score():
 def test_every_algorithm_makes_the_rewarded_token_likelier(words):
     """Responses that begin with token 7 are worth 1, all others nothing: 7 must become likelier."""
     config = small_config(
-        "optimizer.lr=1e-2", "ppo.missing_stop_penalty=0", "checks.audits=0", "kl.beta=0.01", *words
+        "optimizer.lr=5e-3", "ppo.missing_stop_penalty=0", "checks.audits=0", "kl.beta=0.01", *words
     )
     trainer = small_trainer(config)
 
@@ -78,7 +78,7 @@ def test_every_algorithm_makes_the_rewarded_token_likelier(words):
             return float(said.logprobs[0, 0].exp())
 
     before = chance_of_seven()
-    for number in range(6):
+    for number in range(10):
         batch = batch_of(config, trainer.policy, number)
         scored = [
             msgspec.structs.replace(
