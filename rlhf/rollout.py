@@ -115,7 +115,10 @@ class Rollout:
     def _piece(self, piece: Piece) -> "asyncio.Task[dict[int, Generation]]":
         """The piece's generation, begun by the first of its slots."""
         if piece not in self._pieces:
-            self._pieces[piece] = asyncio.create_task(self._generate(piece), name=f"{piece}")
+            made = asyncio.create_task(self._generate(piece), name=f"{piece}")
+            # Its failure is told to each slot that waits; when none does any more, to nobody.
+            made.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._pieces[piece] = made
             self._forget_old(piece)
         return self._pieces[piece]
 

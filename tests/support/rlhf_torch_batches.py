@@ -1,7 +1,6 @@
 """Delivered batches for the trainer, made without queue or processes: rolled out, scored, in order."""
 
 from rlhf import building
-from rlhf.config.resolve import resolve
 from rlhf.config.sections import RunConfig
 from rlhf.generation import PlainEngine, drain
 from rlhf.graders.protocol import score_of
@@ -13,25 +12,6 @@ from rlhf.reward_queue_types import Batch, Graded
 from rlhf.rollout import without_stop
 from rlhf.sampling import Parameters
 from rlhf.trainer import Trainer
-
-SMALL = (
-    "model.width=16",
-    "model.heads=2",
-    "model.layers=1",
-    "model.context=16",
-    "rollout.batch=16",
-    "warm_up.steps=0",
-    "task.digits=3",
-    "rollout.max_new_tokens=5",
-    "checks.canary_every=0",
-    "ppo.epochs=2",
-    "ppo.minibatches=2",
-)
-
-
-def small_config(*words: str) -> RunConfig:
-    """A run that takes milliseconds a step."""
-    return resolve(None, [*SMALL, *words]).config
 
 
 def small_trainer(config: RunConfig) -> Trainer:

@@ -7,7 +7,8 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from support.rlhf_torch_batches import batch_of, small_config, small_trainer
+from support.rlhf_torch_batches import batch_of, small_trainer
+from support.rlhf_torch_small import small_config
 
 from rlhf import experience as experience_module
 from rlhf.binding import BindingError

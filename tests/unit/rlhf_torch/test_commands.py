@@ -9,7 +9,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file
-from support.rlhf_torch_batches import small_config
+from support.rlhf_torch_small import small_config
 
 from clusterops.cli.main import main
 from rlhf import building, sample_rows

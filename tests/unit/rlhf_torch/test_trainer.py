@@ -7,7 +7,8 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from support.rlhf_torch_batches import batch_of, small_config, small_trainer
+from support.rlhf_torch_batches import batch_of, small_trainer
+from support.rlhf_torch_small import small_config
 
 from rlhf.identity import Score
 from rlhf.model.policy import evaluate, pack

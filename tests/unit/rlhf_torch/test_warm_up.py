@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from support.rlhf_torch_batches import small_config
+from support.rlhf_torch_small import small_config
 
 from rlhf import building
 from rlhf.model.building import build
