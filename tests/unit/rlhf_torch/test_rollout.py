@@ -105,7 +105,7 @@ async def test_a_failure_of_the_engine_is_asked_again_and_changes_nothing(tmp_pa
 
 async def test_an_engine_that_always_fails_ends_the_run_by_name(tmp_path):
     engine = EchoEngine(lambda _: True)
-    with pytest.raises(RunFailed, match="slot s0.*NoResponse"):
+    with pytest.raises(RunFailed, match=r"slot s0.*NoResponse"):
         await stream(tmp_path, engine)
 
 
@@ -137,7 +137,7 @@ async def test_responses_for_other_slots_are_a_failure_of_the_engine(tmp_path):
             made = await super().generate(wanted)
             return Generated(made.version, made.responses[1:], 0.1)
 
-    with pytest.raises(RunFailed, match="slot s0.*NoResponse"):
+    with pytest.raises(RunFailed, match=r"slot s0.*NoResponse"):
         await stream(tmp_path, Wrong())
 
 
