@@ -21,7 +21,7 @@ from rlhf.tasks.task import TaskInvalid
 from rlhf.trackers import Tracker
 from rlhf.trainer import RewardWrong, Trainer, Updated
 from rlhf.warm_up import WarmUp
-from rlhf.weights import Snapshots, SnapshotUnreadable
+from rlhf.weights import Snapshots, SnapshotUnreadable, tensors_sha256
 
 FAILURES: tuple[type[Exception], ...] = (
     BadFunction,
@@ -103,6 +103,23 @@ def run(config: RunConfig, folder: RunFolder, display: Display, trackers: list[T
                 loop.synchronous(steps, trainer, stream, publish, record)
             else:
                 loop.asynchronous(steps, trainer, stream, publish, record, config.queue.lag)
+        write_result(folder, session, trainer, stream)
+
+
+def write_result(
+    folder: RunFolder, session: train.Session, trainer: Trainer, stream: RewardStream
+) -> None:
+    """`result.json` beside the checkpoints: what two equal runs have in common."""
+    folder.write_result(
+        session.directory or folder.checkpoints,
+        {
+            "job": "rlhf",
+            "steps": session.step,
+            "finalReward": session.metrics.get("objective/scores"),
+            "weightsSha256": tensors_sha256(trainer.policy.state_dict()),
+            "orderDigest": stream.order_digest,
+        },
+    )
 
 
 def prepare(session: train.Session, trainer: Trainer, warm_up: WarmUp, display: Display) -> None:

@@ -40,6 +40,12 @@ class RunFolder:
         with self.samples.open("ab") as file:
             sample_rows.write(file, rows)
 
+    def write_result(self, beside: Path, result: Mapping[str, Any]) -> None:
+        """Writes `result.json` into a folder, whole or not at all."""
+        draft = beside / ".result.draft"
+        draft.write_text(json.dumps(dict(result), indent=1) + "\n", encoding="utf-8")
+        draft.replace(beside / "result.json")
+
     def metric_rows(self) -> list[dict[str, Any]]:
         """All whole lines of the metrics."""
         return list(whole_lines(self.metrics))

@@ -4,18 +4,21 @@
     python -m rlhf.train --config run.toml --dry-run
 
 The run folder holds everything: `config.resolved.yaml`, `metrics.jsonl`, `samples.jsonl`, `journal/`,
-`checkpoints/`, `weights/`, `report.html`. Started again with the same folder, the run goes on.
+`checkpoints/`, `weights/`, `report.html`. Started again with the same folder, the run goes on. A
+TrainingJob's run folder is its checkpoint directory, which outlives the pod; checkpoints are then in it.
 """
 
 import argparse
 import importlib
+import os
 import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clusterops.train.errors import Leave
+from clusterops.train.environment import read as read_environment
+from clusterops.train.errors import ConfigurationError, Leave
 from rlhf import report
 from rlhf.config import resolve
 from rlhf.config.limits import derived
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write("\n".join(described(resolved, folder)) + "\n")
             return DONE
         run_id = _begun(resolved.config, folder, options.resume)
-    except ConfigurationInvalid as error:
+    except (ConfigurationInvalid, ConfigurationError) as error:
         sys.stderr.write(f"{error}\n")
         return USAGE
     return _train(resolved.config, folder, run_id)
@@ -102,13 +105,14 @@ def _runs() -> Any:
 
 def _resolved(options: argparse.Namespace) -> tuple[Resolved, RunFolder]:
     """The configuration, of the file given or of the run that goes on; and the folder."""
-    if options.run is not None and options.config is None:
-        stored = RunFolder(options.run)
+    given = options.run or read_environment(os.environ).directory
+    if given is not None and options.config is None:
+        stored = RunFolder(given)
         if stored.config.exists():
             said = resolve.stored_values(stored.config)
             return resolve.resolve_values(said, str(stored.config), options.settings), stored
     resolved = resolve.resolve(options.config, options.settings)
-    return resolved, RunFolder(options.run or Path("runs") / resolved.config.name)
+    return resolved, RunFolder(given or Path("runs") / resolved.config.name)
 
 
 def _begun(config: RunConfig, folder: RunFolder, resume: str) -> str:
@@ -190,7 +194,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="rlhf.train", description="Starts or continues an RLHF run."
     )
     parser.add_argument("--config", type=Path, help="YAML or TOML file")
-    parser.add_argument("--run", type=Path, help="folder of the run; default runs/NAME")
+    parser.add_argument(
+        "--run", type=Path, help="folder of the run; default runs/NAME, or the job's"
+    )
     parser.add_argument(
         "--resume",
         choices=("auto", "never", "must"),

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from clusterops.api import names
 from rlhf.run_folder import RunFolder
 from rlhf.weights import Snapshots, tensors_sha256
 
@@ -29,12 +30,18 @@ WORDS = (
 _SECONDS = 100.0
 
 
-def start(folder: Path, *words: str) -> "subprocess.Popen[str]":
-    """A run in a process of its own, in the root of the repository."""
+def start(folder: Path, *words: str, as_job: bool = False) -> "subprocess.Popen[str]":
+    """A run in a process of its own, in the root of the repository; the folder by name or, as a job
+    has it, by the environment.
+    """
+    named = [] if as_job else ["--run", str(folder)]
+    told = {names.ENV_CHECKPOINT_DIR: str(folder)} if as_job else {}
     return subprocess.Popen(
-        [sys.executable, "-m", "rlhf.train", "--run", str(folder), *WORDS, *words],
+        [sys.executable, "-m", "rlhf.train", *named, *WORDS, *words],
         cwd=Path(__file__).parents[2],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"},
+        env=os.environ
+        | told
+        | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

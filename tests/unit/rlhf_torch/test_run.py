@@ -94,6 +94,7 @@ def test_a_finished_run_started_again_is_done_at_once(finished, capfd):
     capfd.readouterr()
 
 
+@pytest.mark.slow
 def test_a_finished_run_may_be_given_more_steps_and_goes_on(finished, tmp_path):
     folder = tmp_path / "longer"
     shutil.copytree(finished[0], folder)
@@ -127,6 +128,7 @@ def test_a_folder_with_somebody_elses_files_is_refused(tmp_path, capsys):
     assert "holds journal of something else" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_journal_of_another_run_is_refused_by_the_pipeline(finished, tmp_path):
     folder = tmp_path / "mixed"
     shutil.copytree(finished[0], folder)
@@ -171,12 +173,30 @@ def test_a_crash_leaves_a_report_that_says_so(tmp_path, capsys):
     assert 'class="end failed"' in text
 
 
+@pytest.mark.slow
 def test_lag_0_trains_on_samples_of_the_newest_policy(tmp_path):
     folder = tmp_path / "synchronous"
     runs.run(folder, "queue.lag=0", "steps=3")
     rows = RunFolder(folder).metric_rows()
     assert [row["staleness/versions"] for row in rows] == [0, 0, 0]
     assert all(abs(row["staleness/mismatch_kl"]) < 1e-6 for row in rows)
+
+
+@pytest.mark.slow
+def test_as_a_job_its_folder_is_the_checkpoint_directory_and_the_result_lies_in_it(
+    finished, tmp_path
+):
+    code, output = runs.ended(runs.start(tmp_path, as_job=True))
+    assert code == 0, output
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["steps"] == 6
+    assert (
+        result["weightsSha256"] == runs.final_weights(tmp_path) == runs.final_weights(finished[0])
+    )
+    assert {"metrics.jsonl", "report.html", "step_00000006"} <= {
+        entry.name for entry in tmp_path.iterdir()
+    }
+    assert (finished[0] / "checkpoints/result.json").exists()
 
 
 def test_manifests_carry_the_order_digest_of_the_journal(finished):
