@@ -62,7 +62,7 @@ def mixed_requests(
         length = chance.choice([1, 3, 4, 5, 7, 8, 9, 15, 16, 17])
         own = [chance.randrange(VOCABULARY) for _ in range(length)]
         prompt = (common[: chance.choice([0, 8, 16])] + own)[:longest]
-        temperature = 0.0 if greedy else chance.choice([0.6, 1.0, 1.4])
+        temperature = 0.0 if greedy else chance.choice([0.0, 0.6, 1.0, 1.4])
         more = (
             {} if greedy else {"top_k": chance.choice([0, 7]), "top_p": chance.choice([1.0, 0.9])}
         )

@@ -246,7 +246,25 @@ def test_a_step_that_fails_leaves_an_engine_that_goes_on(model) -> None:
     expected = [
         alone(model, [("p", PROMPT, parameters(6, number, 1.0))])[0].tokens for number in range(3)
     ]
-    assert [one.tokens for one in drain(paged)] == expected
+    results = drain(paged)
+    assert [one.tokens for one in results] == expected
+    for result in results:
+        scored = rescored(model, PROMPT, result.tokens, 1.0)
+        assert result.logprobs == pytest.approx(scored, abs=1e-5)
+
+
+def test_the_trainers_forward_pass_is_the_same_while_an_engine_works_on_its_model() -> None:
+    model = small_model().train()
+    tokens = torch.tensor([PROMPT])
+    before = model(tokens).logits
+    paged = engine(model)
+    paged.submit("p", 0, PROMPT, parameters(4))
+    paged.step()
+    assert model.training
+    assert torch.equal(model(tokens).logits, before)
+    model(tokens).logits.sum().backward()
+    drain(paged)
+    assert all(one.requires_grad for one in model.parameters())
 
 
 # ---- what comes back

@@ -1,5 +1,8 @@
 """The scheduler of steps: examples for each rule, and the faults that such schedulers had."""
 
+import subprocess
+import sys
+
 import pytest
 from support.kv_world import World, WrongMemory
 
@@ -23,6 +26,11 @@ def always(value):
 
 def reasons(made: World) -> dict[int, str]:
     return {ended.sequence.uid: ended.reason for ended in made.ended}
+
+
+def test_blocks_and_scheduler_load_without_torch() -> None:
+    code = "import sys, rlhf.kv.scheduler, rlhf.engine_text; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
 # ---- a step
@@ -129,6 +137,17 @@ def test_a_first_token_that_is_no_number_ends_it_as_failed() -> None:
     made.drain()
     assert reasons(made) == {0: "failed"}
     assert made.empty()
+
+
+def test_what_led_to_no_numbers_is_found_by_nobody() -> None:
+    made = world()
+    made.draw = always(FAILED)
+    made.submit([2] * 9, 5)
+    made.drain()
+    made.draw = None
+    again = made.submit([2] * 9, 5)
+    made.drain()
+    assert (again.cached_tokens, reasons(made)[again.uid]) == (0, "length")
 
 
 def test_what_never_fits_is_refused_and_the_others_go_on() -> None:
@@ -411,11 +430,56 @@ def test_what_is_carried_on_says_which_keys_it_looked_at_and_hands_them_to_nobod
     assert later.cached_tokens == 0
 
 
+@pytest.mark.parametrize(("prompt", "chunk"), [([2] * 2, 64), ([2] * 6, 2)])
+def test_a_block_begun_under_old_weights_is_found_by_nobody(prompt, chunk) -> None:
+    """Its first half is of the old weights, its second of the new ones, and so is what follows."""
+    made = world(chunk=chunk)
+    sequence = made.submit(prompt, 12)
+    made.step()
+    assert 0 < sequence.computed < 4
+    made.scheduler.set_version(1, carry=True)
+    made.carrying = True
+    made.drain()
+    later = made.submit(sequence.tokens[:13], 2)
+    made.drain()
+    assert later.cached_tokens == 0
+
+
 def test_a_version_that_is_no_later_is_refused() -> None:
     made = world()
     made.scheduler.set_version(2)
     with pytest.raises(ValueError, match="version 2 is no later than 2"):
         made.scheduler.set_version(2)
+
+
+def test_siblings_that_waited_for_a_prompt_start_anew_with_new_weights() -> None:
+    made = world(chunk=2)
+    siblings = [made.submit([2] * 7, 6, group="g") for _ in range(3)]
+    made.step()
+    assert siblings[0].followers
+    made.scheduler.set_version(1)
+    assert not siblings[0].followers
+    made.scheduler.audit()
+    made.drain()
+    assert len(made.ended) == 3
+    assert made.empty()
+
+
+def test_a_sibling_that_finds_no_block_for_its_copy_waits_on_its_own() -> None:
+    """The free blocks were there when it was seated; one who decodes took them meanwhile."""
+    made = world(blocks=6, chunk=1)
+    made.submit([3] * 4, 12)
+    for _ in range(5):
+        made.step()
+    siblings = [made.submit([2] * 7, 4, group="g") for _ in range(3)]
+    made.step()
+    assert len(siblings[0].followers) == 2
+    while not siblings[0].generated:
+        made.step()
+    assert [one.state for one in siblings] == [State.RUNNING, State.RUNNING, State.WAITING]
+    made.drain()
+    assert len(made.ended) == 4
+    assert made.empty()
 
 
 # ---- gauges
