@@ -13,15 +13,12 @@ import msgspec
 from rlhf import building, journal
 from rlhf.config.resolve import read_resolved
 from rlhf.config.sections import RunConfig
-from rlhf.engine import PagedEngine
+from rlhf.engine_choice import engine_for
 from rlhf.engine_replay import Recorded, Replay, replay
-from rlhf.generation import Engine, PlainEngine
 from rlhf.identity import Shape, sampling_seed
 from rlhf.journal_frames import JournalDamaged
 from rlhf.journal_records import Started, Submitted
-from rlhf.kv.architecture import UnsupportedModel
 from rlhf.model.building import build
-from rlhf.model.language import LanguageModel
 from rlhf.responses import Response, unpack
 from rlhf.run_folder import RunFolder
 from rlhf.sampling import Parameters
@@ -123,11 +120,3 @@ def _parameters(config: RunConfig, found: Found, stop_tokens: tuple[int, ...]) -
         top_p=rollout.top_p,
         stop_tokens=stop_tokens,
     )
-
-
-def engine_for(model: LanguageModel, version: int) -> Engine:
-    """The paged engine where it knows the model, the plain one for all others."""
-    try:
-        return PagedEngine(model, version)
-    except UnsupportedModel:
-        return PlainEngine(model, version)

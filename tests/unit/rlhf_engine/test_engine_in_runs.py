@@ -11,7 +11,8 @@ from support.kv_models import llama_like, small_model
 from rlhf import building, journal
 from rlhf.config.resolve import dump, resolve
 from rlhf.engine import PagedEngine
-from rlhf.engine_replay_run import NotReplayable, engine_for, find, parse, replay_sample
+from rlhf.engine_choice import engine_for
+from rlhf.engine_replay_run import NotReplayable, find, parse, replay_sample
 from rlhf.generation import PlainEngine
 from rlhf.identity import Shape
 from rlhf.journal import JournalWriter
