@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 _PARTS = "objective/scores/"
+_LINES = 30
+"""About so many plain lines a run."""
 
 
 class Display:
@@ -44,7 +46,8 @@ class Display:
             self._first, self._began = step, time.monotonic()
         line = self._line(step, metrics)
         if self._panel is None:
-            self.say(line)
+            if (step + 1) % max(1, self._total // _LINES) == 0 or step + 1 == self._total:
+                self.say(line)
             return
         from rich.text import Text
 

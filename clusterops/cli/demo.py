@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from clusterops.local.demo import preemption, report
+from clusterops.local.demo import preemption, report, rlhf
 from clusterops.local.demo.report import DemoReport
 from clusterops.local.demo.stage import DemoFailed, Stage, stage
 from clusterops.local.demo.timeline import Told
@@ -30,10 +30,12 @@ class Chapter(StrEnum):
     """What can be played."""
 
     PREEMPTION = "preemption"
+    RLHF = "rlhf"
 
 
 CHAPTERS: dict[Chapter, Callable[[Stage], Awaitable[DemoReport]]] = {
     Chapter.PREEMPTION: preemption.play,
+    Chapter.RLHF: rlhf.play,
 }
 
 

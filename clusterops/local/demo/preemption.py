@@ -27,20 +27,29 @@ async def play(stage: Stage) -> DemoReport:
     Raises:
         DemoFailed: something that had to happen did not.
     """
+    return await contest(stage, "train-low.yaml", "train-high.yaml", STEPS_BEFORE_THE_URGENT_JOB)
+
+
+async def contest(stage: Stage, running: str, urgent: str, steps_before: int) -> DemoReport:
+    """One example runs, and after some steps has to make room for another.
+
+    Raises:
+        DemoFailed: something that had to happen did not.
+    """
     examples = stage.manifests / "examples"
-    low, high = (_load(examples / name) for name in ("train-low.yaml", "train-high.yaml"))
+    low, high = (load(examples / name) for name in (running, urgent))
     low_name, high_name = low["metadata"]["name"], high["metadata"]["name"]
     timeline = stage.timeline
 
     await stage.apply(stage.manifests / "queues")
-    await stage.apply(examples / "train-low.yaml")
+    await stage.apply(examples / running)
     await stage.until(
-        lambda: timeline.story(low_name).last_step >= STEPS_BEFORE_THE_URGENT_JOB,
-        f"{low_name} to train {STEPS_BEFORE_THE_URGENT_JOB} steps",
+        lambda: timeline.story(low_name).last_step >= steps_before,
+        f"{low_name} to train {steps_before} steps",
         CHAPTER_SECONDS,
     )
     stage.say("", "something more urgent arrives")
-    await stage.apply(examples / "train-high.yaml")
+    await stage.apply(examples / urgent)
     await stage.until(
         lambda: timeline.story(high_name).first_step_at is not None,
         f"{high_name} to take its first step",
@@ -69,7 +78,7 @@ async def _report(stage: Stage, job: Mapping[str, Any]) -> JobReport:
     story = stage.timeline.story(name)
     counts = story.status.get("counts") or {}
     finished = (
-        undisturbed.read_result(_checkpoints(stage, job))
+        undisturbed.read_result(checkpoints(stage, job))
         if story.outcome == Phase.SUCCEEDED
         else undisturbed.Result(None, "")
     )
@@ -89,7 +98,7 @@ async def _report(stage: Stage, job: Mapping[str, Any]) -> JobReport:
     )
 
 
-def _checkpoints(stage: Stage, job: Mapping[str, Any]) -> Path:
+def checkpoints(stage: Stage, job: Mapping[str, Any]) -> Path:
     """Where a job's checkpoint directory lies on this machine: below the claim that it is mounted
     from.
     """
@@ -107,7 +116,8 @@ def _checkpoints(stage: Stage, job: Mapping[str, Any]) -> Path:
     raise ValueError(f"{directory} lies in no persistent volume claim of the job")
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
+    """One object of the shipped manifests."""
     loaded = yaml.safe_load(path.read_text())
     if not isinstance(loaded, dict):
         raise TypeError(f"{path} must hold one object")
