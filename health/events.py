@@ -74,6 +74,8 @@ class SXid(msgspec.Struct, frozen=True, tag="sxid", gc=False):
     text: str = ""
     first: bool = False
     """The first error of a tree of errors."""
+    cut: bool = False
+    """The line ends before the tag, so that even a further line of a report may look like this."""
 
 
 class SXidDetail(msgspec.Struct, frozen=True, tag="sxid_detail", gc=False):

@@ -109,15 +109,21 @@ class Shim:
         out, out_write = os.pipe()
         err, err_write = os.pipe()
         failure, failure_write = os.pipe()
+        ready, ready_write = os.pipe()
         go_read, go = os.pipe()
         self._started_at = records.timestamp(time.time_ns())
         shim = os.getpid()
         self._child = os.fork()
         if self._child == 0:
             os.close(go)
-            self._become_container(shim, go_read, out_write, err_write, failure_write)
-        for descriptor in (out_write, err_write, failure_write, go_read):
+            os.close(ready)
+            self._become_container(shim, ready_write, go_read, out_write, err_write, failure_write)
+        for descriptor in (out_write, err_write, failure_write, go_read, ready_write):
             os.close(descriptor)
+        # From here on a TERM finds the session and ends it: before, it would find none to signal,
+        # or a handler of ours that the exec then forgets, and the process would run until KILL.
+        os.read(ready, 1)
+        os.close(ready)
         self._streams = {out: b"stdout", err: b"stderr"}
         self._failure = failure
         for descriptor in (out, err, failure):
@@ -126,19 +132,21 @@ class Shim:
         return go
 
     def _become_container(
-        self, shim: int, go_read: int, out: int, err: int, failure: int
+        self, shim: int, ready: int, go_read: int, out: int, err: int, failure: int
     ) -> NoReturn:
         stage = "start"
         try:
             os.setsid()
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            _reset_signals()
+            os.write(ready, b"1")
+            os.close(ready)
             # The shim may have died before the line above; and an unrecorded process never runs.
             if os.getppid() != shim or not os.read(go_read, 1):
                 os._exit(CANNOT_START)
             nothing = os.open("/dev/null", os.O_RDONLY)
             for source, target in ((nothing, 0), (out, 1), (err, 2)):
                 os.dup2(source, target)
-            _reset_signals()
             os.umask(self._launch["umask"])
             stage = "cwd"
             os.chdir(self._launch["cwd"])

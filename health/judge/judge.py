@@ -85,6 +85,9 @@ class Judge:
             shown = sxid.severity.value.replace("_", "-")
             why = f"{named}: the driver tags it {shown}"
             return replace(base, action=action, rule="severity_tag", why=why)
+        if sxid.cut:
+            why = f"{named}: the line ends before the tag that tells how grave it is"
+            return replace(base, rule="severity_tag_missing", why=why)
         if row is None and how == "ambiguous":
             why = f"{named} means different faults in different drivers: its text or --driver tells"
             return replace(base, rule="ambiguous_code", why=why)

@@ -34,8 +34,9 @@ _SXID_PLACE = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _SXID_DETAIL = re.compile(
-    r"(?:Severity \d{1,3} Engine instance|Data ?[\[{])", re.ASCII | re.IGNORECASE
+    r"Severity (?:\d|\Z)|Severity\Z|Data ?(?:[\[{]|\Z)", re.ASCII | re.IGNORECASE
 )
+_SXID_GRAVITY_WORDS = ("fatal", "non-fatal", "nonfatal", "correctable", "severity", "data")
 _FIRST = " (First)"
 
 _OFF = "fallen off the bus"
@@ -107,7 +108,13 @@ def sxid(body: str) -> SXid | SXidDetail | None:
         rest = rest[place.end() :]
     first = rest.endswith(_FIRST)
     text = rest.removesuffix(_FIRST)
-    return SXid(where, int(code), int(switch), severity, link, text, first)
+    cut = severity is None and link is None and _ends_before_gravity(text)
+    return SXid(where, int(code), int(switch), severity, link, text, first, cut)
+
+
+def _ends_before_gravity(text: str) -> bool:
+    """Whether nothing, or the beginning of the word that tells how grave, is all there is after the number."""
+    return any(word.startswith(text.rstrip(", ").lower()) for word in _SXID_GRAVITY_WORDS)
 
 
 def other(body: str) -> Fault | None:

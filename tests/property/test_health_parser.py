@@ -7,6 +7,7 @@ import os
 import random
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import health_golden as golden
@@ -71,13 +72,14 @@ def test_any_log_folds_and_folds_to_the_same_again(log: list[str]) -> None:
     assert judge_node(classify.folded(log, JUDGE, shipped.policy())) == first
 
 
-@given(st.sampled_from(LINES), st.integers(0, 400))
-@settings(max_examples=100, deadline=None)
-def test_a_cut_line_never_calls_for_more_than_the_whole(line: str, length: int) -> None:
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_cut_anywhere_never_calls_for_more_than_the_whole(line: str) -> None:
     """Nothing graver than a reset appears that was not there, whatever is missing at the end."""
     (whole,) = classify.per_line([line], JUDGE)
-    (cut,) = classify.per_line([line[:length]], JUDGE)
-    assert cut.action.severity <= max(whole.action.severity, Action.RESET_GPU.severity)
+    allowed = max(whole.action.severity, Action.RESET_GPU.severity)
+    for length in range(len(line)):
+        (cut,) = classify.per_line([line[:length]], JUDGE)
+        assert cut.action.severity <= allowed, f"{line[:length]!r}: {cut.why}"
 
 
 @given(st.text(alphabet="NVRM: Xid(PC0123456789abcdef).,;[]#\\x\x1b\n", min_size=1, max_size=40))
@@ -90,7 +92,7 @@ def test_of_a_text_without_end_the_beginning_is_read(unit: str) -> None:
 def test_for_as_long_as_asked() -> None:
     """Mutilated lines and random pieces, by seed; a moment unless HEALTH_FUZZ_SECONDS asks for more."""
     seconds = float(os.environ.get("HEALTH_FUZZ_SECONDS", "1"))
-    seed = int(os.environ.get("HEALTH_FUZZ_SEED", "0")) or random.randrange(1, 1 << 32)
+    seed = int(os.environ.get("HEALTH_FUZZ_SEED", "0")) or 1
     chance = random.Random(seed)
     end = time.monotonic() + seconds
     while time.monotonic() < end:

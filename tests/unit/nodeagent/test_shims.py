@@ -91,6 +91,20 @@ async def test_stop_ends_a_run(shims, ended, folder) -> None:
     assert read_json(folder / records.EXIT)["code"] == 143
 
 
+async def test_a_stop_asked_for_before_the_start_ends_the_run_as_soon_as_it_is_there(
+    shims, ended, tmp_path
+) -> None:
+    """The TERM comes between fork and exec: lost there, the run would live until the KILL."""
+    for number in range(10):
+        folder = tmp_path / f"early{number}"
+        folder.mkdir()
+        prepare(folder, "sleep", "1000")
+        shims.ask_to_stop(folder, 60)
+        await shims.start(folder, KEY)
+        assert await asyncio.wait_for(ended.get(), 20) == KEY
+        assert read_json(folder / records.EXIT)["code"] == 143
+
+
 async def test_a_prepared_run_can_be_abandoned_and_a_running_one_not(shims, folder) -> None:
     prepare(folder, "sleep", "1000")
     assert await shims.abandon(folder)
