@@ -28,7 +28,7 @@ if __name__ == "__main__":
     # Isolated mode hides the folder of our packages. Last, so that it cannot shadow the library.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from clusterops.nodeagent import processes, records
+from clusterops.nodeagent import processes, records, start_errors
 from clusterops.nodeagent.cri_log import CriLog
 
 TYPE_CHECKING = False
@@ -40,9 +40,6 @@ PR_SET_CHILD_SUBREAPER = 36
 
 NOT_PREPARED = 74
 ALREADY_WATCHED = 75
-
-START_ERROR = "StartError"
-NOT_FOUND, NOT_EXECUTABLE, CANNOT_START = 127, 126, 128
 
 GRACE_WITHOUT_REQUEST_SECONDS = 30.0
 UNFINISHED_LINE_SECONDS = 1.0
@@ -143,7 +140,7 @@ class Shim:
             os.close(ready)
             # The shim may have died before the line above; and an unrecorded process never runs.
             if os.getppid() != shim or not os.read(go_read, 1):
-                os._exit(CANNOT_START)
+                os._exit(start_errors.CANNOT_START)
             nothing = os.open("/dev/null", os.O_RDONLY)
             for source, target in ((nothing, 0), (out, 1), (err, 2)):
                 os.dup2(source, target)
@@ -158,7 +155,7 @@ class Shim:
         except ValueError:  # a NUL in an argument
             os.write(failure, f"{stage} {errno.EINVAL}".encode())
         finally:
-            os._exit(CANNOT_START)
+            os._exit(start_errors.CANNOT_START)
 
     def _say_ready(self) -> None:
         """The agent waits for a byte on our stdout; afterwards nobody reads there."""
@@ -310,8 +307,8 @@ class Shim:
         )
         reason, message = ("Completed" if code == 0 else "Error"), ""
         if self._start_error is not None:
-            code, message = _explain_start_error(*self._start_error, self._launch)
-            reason = START_ERROR
+            code, message = start_errors.explain(*self._start_error, self._launch)
+            reason = start_errors.REASON
         record = {
             "bootId": records.boot_id(),
             "code": code,
@@ -333,19 +330,6 @@ class Shim:
                 if time.monotonic() >= give_up_at:
                     raise
                 select.poll().poll(500)  # the disk may have room again
-
-
-def _explain_start_error(stage: str, number: int, launch: dict[str, Any]) -> tuple[int, str]:
-    text = os.strerror(number)
-    if stage == "cwd":
-        return CANNOT_START, f"working directory {launch['cwd']!r}: {text}"
-    program = launch["argv"][0]
-    if number in (errno.ENOENT, errno.ENOTDIR):
-        where = "no such file" if "/" in program else "not found in PATH"
-        return NOT_FOUND, f"command {program!r}: {where}"
-    if number in (errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR):
-        return NOT_EXECUTABLE, f"command {program!r} cannot be executed: {text}"
-    return CANNOT_START, f"command {program!r}: {text}"
 
 
 def _prctl(option: int, value: int) -> None:

@@ -126,7 +126,7 @@ def broad_except(source: Source) -> Iterator[Finding]:
     """Errors are caught by name; all of them only at the edge of a process."""
     if not source.in_package:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.ExceptHandler):
             continue
         caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
@@ -152,7 +152,7 @@ def banned_names(source: Source) -> Iterator[Finding]:
     for name, node in source.named:
         for word in _banned_words(node.name):
             yield Finding(source.path, node.lineno, f"{node.name} says {word}", name)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         name = node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else ""
         name = node.arg if isinstance(node, ast.arg) else name
         if name.lower() in BANNED_VARIABLES:
@@ -168,7 +168,7 @@ def _banned_words(name: str) -> list[str]:
 
 def pickle(source: Source) -> Iterator[Finding]:
     """Nothing that runs code when it is read."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         modules = [name.name for name in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             modules = [node.module or ""]
@@ -183,7 +183,7 @@ def pickle(source: Source) -> Iterator[Finding]:
 
 def zip_strict(source: Source) -> Iterator[Finding]:
     """Sequences of different lengths are an error, not a shorter loop."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and dotted(node.func) == "zip":
             strict = [word for word in node.keywords if word.arg == "strict"]
             if not strict or not _is_true(strict[0].value):
@@ -196,7 +196,7 @@ def _is_true(node: ast.AST) -> bool:
 
 def sleep(source: Source) -> Iterator[Finding]:
     """Waiting is for a condition, with a deadline."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and dotted(node.func) in ("time.sleep", "sleep"):
             yield source.finding(node, f"calls {dotted(node.func)}")
 
@@ -210,7 +210,7 @@ def wall_clock(source: Source) -> Iterator[Finding]:
         "datetime.today",
         "date.today",
     )
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
         called = dotted(node.func)
@@ -222,7 +222,7 @@ def unfinished(source: Source) -> Iterator[Finding]:
     """What is not done is not left as a note."""
     words = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")
     pattern = re.compile(rf"\b({'|'.join(words)})\b")
-    for line, text in source.comments:
+    for line, text in source.comments_with(*words):
         if pattern.search(text):
             yield Finding(source.path, line, "an unfinished note", source.subject_at(line))
 
@@ -233,7 +233,7 @@ def reasonless_suppression(source: Source) -> Iterator[Finding]:
     noqa = re.compile(
         r"noqa(?P<code>:\s*[A-Z]+[0-9]+(?:,\s*[A-Z]+[0-9]+)*)?\s*(?:#|--|:)?\s*(?P<reason>.*)"
     )
-    for line, text in source.comments:
+    for line, text in source.comments_with("type:", "noqa"):
         for word, pattern in (("type: ignore", ignore), ("noqa", noqa)):
             found = re.search(rf"#\s*{pattern.pattern}", text)
             # A test that hands in what the types forbid says so by being that test.
@@ -326,8 +326,8 @@ def shared_names(source: Source) -> Iterator[Finding]:
     """A label or variable of ours is spelled in one file."""
     if not source.path.startswith("clusterops/") or source.path == "clusterops/api/names.py":
         return
-    documentation = docstring_nodes(source.tree)
-    for node in ast.walk(source.tree):
+    documentation = docstring_nodes(source)
+    for node in source.nodes:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             continue
         if id(node) not in documentation and re.search(

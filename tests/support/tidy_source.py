@@ -1,7 +1,9 @@
 """The repository as text and syntax trees, for the checks of its style."""
 
 import ast
+import gc
 import io
+import os
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,6 +59,15 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.path)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """The whole tree, walked once for all rules."""
+        gc.disable()  # trees are kept to the end: looking for cycles in them is half of the time
+        try:
+            return list(ast.walk(self.tree))
+        finally:
+            gc.enable()
+
     @property
     def in_package(self) -> bool:
         return self.path.split("/")[0] in PACKAGES
@@ -72,6 +83,10 @@ class Source:
         return [
             (token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT
         ]
+
+    def comments_with(self, *words: str) -> list[tuple[int, str]]:
+        """Every comment of a file that has one of the words at all: most have none to read."""
+        return self.comments if any(word in self.text for word in words) else []
 
     @cached_property
     def named(self) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
@@ -117,16 +132,15 @@ def python_sources() -> list[Source]:
 def repository_files() -> list[str]:
     """Every text file of the repository, relative, without build products and hidden caches."""
     found = []
-    for path in sorted(ROOT.rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        hidden = any(
-            part.startswith(".") and part not in (".ci", ".importlinter") for part in parts
-        )
-        if hidden or any(part in SKIPPED_FOLDERS for part in parts) or not path.is_file():
-            continue
-        if path.suffix in TEXT_SUFFIXES or path.name in ("Makefile", ".importlinter", "run"):
-            found.append("/".join(parts))
-    return found
+    for folder, inner, names in os.walk(ROOT):
+        inner[:] = [name for name in inner if name == ".ci" or not name.startswith(".")]
+        inner[:] = [name for name in inner if name not in SKIPPED_FOLDERS]
+        for name in names:
+            if name.startswith(".") and name != ".importlinter":
+                continue
+            if Path(name).suffix in TEXT_SUFFIXES or name in ("Makefile", ".importlinter", "run"):
+                found.append((Path(folder) / name).relative_to(ROOT).as_posix())
+    return sorted(found)
 
 
 def dotted(node: ast.AST) -> str:
@@ -139,10 +153,10 @@ def dotted(node: ast.AST) -> str:
     return ""
 
 
-def docstring_nodes(tree: ast.Module) -> list[int]:
+def docstring_nodes(source: Source) -> list[int]:
     """The ids of the constants that are docstrings, those of attributes included."""
     found = []
-    for node in ast.walk(tree):
+    for node in source.nodes:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             found += [
