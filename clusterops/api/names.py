@@ -66,8 +66,12 @@ LABEL_SIMULATED = "clusterops.io/simulated"  # on nodes whose GPUs are simulated
 ANNOTATION_USER = "clusterops.io/user"
 # On a node that going down cordoned, so that coming up lets pods back on it and on no other.
 ANNOTATION_DRAINED = "clusterops.io/drained-by"
+# On a pod that is ended in place, and stays for its logs: seconds from its TERM to its KILL.
+ANNOTATION_ENDS_WITHIN = "clusterops.io/ends-within"
 # On a NodeHealth and on a verification pod: what the operator needs to go on with a remediation.
 ANNOTATION_REMEDIATION = "clusterops.io/remediation"
+# On a node with our taint: how many seconds its fault leaves jobs to save; 0 = none.
+ANNOTATION_NOTICE = "clusterops.io/health-notice-seconds"
 
 TAINT_HEALTH = "clusterops.io/health"
 TAINT_PROCESS_RUNTIME = "clusterops.io/process-runtime"

@@ -151,8 +151,25 @@ class CreatePod(Action, frozen=True):
     body: Mapping[str, Any]
 
 
+class EndPod(Action, frozen=True):
+    """TERM now, KILL after `grace_seconds`; the pod's object stays, and with it what it printed.
+
+    A deadline that has passed makes every kubelet do so. It keeps to the pod's own
+    terminationGracePeriodSeconds, our node agent to `grace_seconds`.
+    """
+
+    needs_certainty: ClassVar[bool] = True
+
+    name: str
+    uid: str
+    grace_seconds: int
+    why: str
+
+
 class DeletePod(Action, frozen=True):
-    """TERM now, KILL after `grace_seconds`. 0 forgets the pod of a node that is proven dead."""
+    """TERM now, KILL after `grace_seconds`, and the object goes. 0 forgets the pod of a node that
+    is proven dead.
+    """
 
     needs_certainty: ClassVar[bool] = True
 

@@ -274,6 +274,10 @@ def _end(view: View, attempt: Attempt) -> list[actions.Action]:
             reason = notice.PREEMPTION_CANCELLED if preempted else notice.EVICTION_CANCELLED
             return [actions.CancelEviction(reason, f"The job goes on: {taken_back}")]
         return view.write(status.withdrawn(view.job, view.observed, taken_back, view.now))
+    faulty = notice.faulty_nodes(view.job, view.observed)
+    if faulty and attempt.cause is Cause.USER_ERROR:
+        # A program that lost its GPU fails before anybody has said why.
+        return view.write(status.blamed_on_fault(view.job, faulty))
     evict = _evict(attempt, workload)
     if not view.alive:
         return evict or _close(view, _final_ending(view, attempt))
@@ -284,18 +288,37 @@ def _end(view: View, attempt: Attempt) -> list[actions.Action]:
         return view.write(status.blamed_on_node(view.job, deletions))
     forgotten = {deletion.name for deletion in deletions if isinstance(deletion, actions.DeletePod)}
     if plan.terminate_grace is not None:
-        overdue = seconds_since(view.job.status.grace_deadline, view.now) > 5.0
-        for pod in view.alive:
-            if pod.name not in forgotten and (overdue or not pod.metadata.deleting):
-                deletions.append(
-                    actions.DeletePod(pod.name, pod.metadata.uid, plan.terminate_grace, plan.why)
-                )
+        left = [pod for pod in view.alive if pod.name not in forgotten]
+        deletions += _terminate(view, left, plan.terminate_grace, plan.why)
     why = Why.of(plan.reason, attempt.message or "")
     why = waiting.while_ending(why, view.job, view.observed.pods, view.now, view.settings)
     after = status.under_way(view.job, view.observed, Phase.CHECKPOINTING, why, view.now)
     recheck = min(plan.recheck_seconds, view.until_node_lost() or plan.recheck_seconds)
     wake = actions.Wake(max(0.05, recheck + 0.01), f"its window: {plan.why}")
     return [*evict, *_write_ending(view, after), *deletions, wake]
+
+
+def _terminate(view: View, alive: list[Pod], grace: int, why: str) -> list[actions.Action]:
+    """TERM for those that have not got it, in place where that is possible: a pod that stays can
+    still be asked what it printed. Those that outlive their deadline all the same are deleted.
+    """
+    late = seconds_since(view.job.status.grace_deadline, view.now)
+    steps: list[actions.Action] = []
+    for pod in alive:
+        name, uid = pod.name, pod.metadata.uid
+        if not pod.told_to_end and _ends_in_place(view, pod, grace):
+            steps.append(actions.EndPod(name, uid, grace, why))
+        elif not pod.told_to_end or late > view.settings.stubborn_seconds:
+            steps.append(actions.DeletePod(name, uid, grace, why))
+    return steps
+
+
+def _ends_in_place(view: View, pod: Pod, grace: int) -> bool:
+    """Whether the pod's node can end it and give it as long as it is to have."""
+    if not pod.spec.node_name:
+        return False
+    ours = view.settings.runtime == "processes"
+    return ours or pod.spec.termination_grace_period_seconds >= grace
 
 
 def _write_ending(view: View, after: JobStatus) -> list[actions.Action]:

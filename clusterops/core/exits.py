@@ -64,7 +64,7 @@ class Ending(NamedTuple):
 
 def all_succeeded(pods: tuple[Pod, ...], expected: int) -> bool:
     """True when every rank is there and exited 0."""
-    ranks = {pod.rank for pod in pods if pod.status.phase == "Succeeded"}
+    ranks = {pod.rank for pod in pods if pod.exited_zero}
     return len(pods) >= expected and ranks == set(range(expected))
 
 

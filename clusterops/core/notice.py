@@ -11,7 +11,7 @@ from typing import NamedTuple
 from clusterops.api.heartbeat import SaveRequest
 from clusterops.api.reasons import Cause, WaitReason
 from clusterops.core.exits import left_as_asked
-from clusterops.core.observed import Attempt, Observed, Pod, TrainingJob, Workload
+from clusterops.core.observed import Attempt, Node, Observed, TrainingJob, Workload
 from clusterops.core.progress import saved
 from clusterops.core.settings import Settings
 
@@ -35,16 +35,28 @@ class Plan(NamedTuple):
     why: str
 
 
-def window_seconds(
-    job: TrainingJob, cause: Cause, pods: tuple[Pod, ...], settings: Settings
-) -> float:
+def window_seconds(job: TrainingJob, cause: Cause, observed: Observed, settings: Settings) -> float:
     """How long a job may take from the notice to its pods' end."""
     grace = min(float(job.spec.checkpoint.grace_period_seconds), settings.longest_grace_seconds)
-    if not any(pod.alive for pod in pods):
+    if not any(pod.alive for pod in observed.pods):
         return 0.0
     if cause in _BROKEN or job.spec.stop == "Now":
         return min(grace, settings.short_grace_seconds)
+    if cause is Cause.NODE_FAULT:
+        told = [node.notice_seconds for node in faulty_nodes(job, observed)]
+        return min([grace, *(seconds for seconds in told if seconds is not None)])
     return grace
+
+
+def faulty_nodes(job: TrainingJob, observed: Observed) -> tuple[Node, ...]:
+    """The nodes of the job's current attempt that have a fault, by name."""
+    used = {
+        pod.spec.node_name
+        for pod in observed.pods
+        if pod.attempt == job.status.attempt and pod.spec.node_name
+    }
+    found = [observed.nodes.get(name) for name in sorted(used)]
+    return tuple(node for node in found if node is not None and node.faulty)
 
 
 def margin_seconds(window: float) -> float:
@@ -69,7 +81,7 @@ def plan(
             max(left, 1.0),
             "it never sent a heartbeat, so TERM is the only notice it understands",
         )
-    window = window_seconds(job, attempt.cause or Cause.EVICTED, observed.pods, settings)
+    window = window_seconds(job, attempt.cause or Cause.EVICTED, observed, settings)
     until_term = left - margin_seconds(window)
     if saved(job, observed.reports):
         age = min((r.durable_age_seconds for r in observed.reports), default=0.0)
@@ -98,6 +110,8 @@ def save_request(job: TrainingJob, now: datetime) -> SaveRequest | None:
         return None
     if attempt.cause in _BROKEN or job.spec.stop == "Now":
         return None
+    if attempt.cause is Cause.NODE_FAULT and deadline <= now:
+        return None  # what a fault may have spoilt is not saved
     return SaveRequest(
         id=f"{attempt.number}-{attempt.cause}-{int(deadline.timestamp() * 1000)}",
         reason=str(attempt.cause),
@@ -154,8 +168,8 @@ def _broken(job: TrainingJob, attempt: Attempt, observed: Observed) -> str:
     own = [pod for pod in observed.pods if pod.attempt == attempt.number]
     if any(pod.status.phase == "Failed" and not left_as_asked(pod) for pod in own):
         return "a rank has failed"
-    if any(pod.alive and pod.metadata.deleting for pod in own):
-        return "a rank is being deleted"
+    if any(pod.alive and pod.told_to_end for pod in own):
+        return "a rank is being ended"
     if len({pod.rank for pod in own}) < gang_size(job, observed.workload):
         return "a rank is gone"
     return ""
@@ -165,7 +179,7 @@ def _untouched(job: TrainingJob, observed: Observed) -> bool:
     attempt = job.status.attempt
     own = [pod for pod in observed.pods if pod.attempt == attempt]
     whole = len(own) >= gang_size(job, observed.workload)
-    return whole and all(pod.alive and not pod.metadata.deleting for pod in own)
+    return whole and all(pod.alive and not pod.told_to_end for pod in own)
 
 
 def gang_size(job: TrainingJob, workload: Workload | None) -> int:

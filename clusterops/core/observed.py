@@ -124,6 +124,7 @@ class Attempt(Wire, frozen=True, omit_defaults=True):
     cause: Cause | None = None
     message: str | None = None
     nodes: tuple[str, ...] | None = None
+    faulty_nodes: tuple[str, ...] | None = None
     first_step: int | None = None
     last_step: int | None = None
     durable_step: int | None = None
@@ -329,9 +330,10 @@ class ContainerStatus(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """Where the pod runs."""
+    """Where the pod runs, and how long a kubelet lets it live after TERM (seconds)."""
 
     node_name: str = ""
+    termination_grace_period_seconds: int = 30
 
 
 class PodStatus(Wire, frozen=True):
@@ -370,6 +372,28 @@ class Pod(Wire, frozen=True):
     def alive(self) -> bool:
         """True while its processes may run: until it is terminal or gone."""
         return self.status.phase not in ("Succeeded", "Failed")
+
+    @property
+    def told_to_end(self) -> bool:
+        """True once it gets TERM: to end in place, or because its deletion was asked for."""
+        in_place = self.metadata.annotation(names.ANNOTATION_ENDS_WITHIN)
+        return self.metadata.deleting or bool(in_place)
+
+    @property
+    def exited_zero(self) -> bool:
+        """True when all its containers exited 0, also when a kubelet calls that Failed because the
+        pod was told to end.
+        """
+        if self.status.phase == "Succeeded":
+            return True
+        ends = [each.state.terminated for each in self.status.container_statuses or ()]
+        codes = [None if end is None else end.exit_code for end in ends]
+        return (
+            self.told_to_end
+            and not self.alive
+            and bool(codes)
+            and not any(code != 0 for code in codes)
+        )
 
     @property
     def ready(self) -> bool:
@@ -436,6 +460,12 @@ class Node(Wire, frozen=True):
     def faulty(self) -> bool:
         """True while a health fault keeps jobs off it."""
         return any(taint.key == names.TAINT_HEALTH for taint in self.spec.taints or ())
+
+    @property
+    def notice_seconds(self) -> float | None:
+        """How long its fault leaves jobs to save; None when it is not faulty or nobody said."""
+        told = self.metadata.annotation(names.ANNOTATION_NOTICE)
+        return float(told) if self.faulty and told.isdecimal() else None
 
 
 class Flavor(msgspec.Struct, frozen=True):

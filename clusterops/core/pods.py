@@ -73,7 +73,14 @@ def desired_pod(
     if user:
         annotations[names.ANNOTATION_USER] = user
     _place(spec, labels, annotations, observed)
+    _keep_off(spec, avoided_nodes(job, settings))
     spec["restartPolicy"] = "Never"
+    # A kubelet that ends it in place gives it this long, as does a drain by hand.
+    window = round(
+        min(float(job.spec.checkpoint.grace_period_seconds), settings.longest_grace_seconds)
+    )
+    own = spec.get("terminationGracePeriodSeconds")
+    spec["terminationGracePeriodSeconds"] = max(window, own) if isinstance(own, int) else window
     if settings.runtime == "containers":
         spec["hostname"] = name
         spec["subdomain"] = service_name(job)
@@ -174,6 +181,35 @@ def _place(
         spec["nodeSelector"] = selector
     if tolerations:
         spec["tolerations"] = [dict(toleration) for toleration in _distinct(tolerations)]
+
+
+def avoided_nodes(job: TrainingJob, settings: Settings) -> tuple[str, ...]:
+    """The nodes whose faults ended attempts of this job not long before its current one began."""
+    begun = job.status.attempt_begun_at
+    recent = [
+        attempt.faulty_nodes or ()
+        for attempt in job.status.attempts
+        if attempt.ended_at is not None
+        and begun is not None
+        and (begun - attempt.ended_at).total_seconds() < settings.avoid_node_seconds
+    ]
+    return tuple(sorted({name for names_of_one in recent for name in names_of_one}))
+
+
+def _keep_off(spec: dict[str, Any], nodes: tuple[str, ...]) -> None:
+    """Requires other nodes by name, in each of the template's own alternatives: no toleration that
+    a template may have leads back to them.
+    """
+    if not nodes:
+        return
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    # One name a requirement: the API server takes no more in a match on fields.
+    others = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    required["nodeSelectorTerms"] = [
+        {**term, "matchFields": [*(term.get("matchFields") or ()), *others]}
+        for term in required.get("nodeSelectorTerms") or [{}]
+    ]
 
 
 def _distinct(tolerations: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

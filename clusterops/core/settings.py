@@ -17,8 +17,10 @@ class Settings(msgspec.Struct, frozen=True):
     short_grace_seconds: float = 30.0
     """Between TERM and KILL when nothing can be saved any more (a rank failed, stop: Now)."""
     leave_seconds: float = 5.0
-    """After its save is durable a job may leave by itself this long; then TERM. Pods that leave by
-    themselves stay for their logs, deleted ones do not."""
+    """After its save is durable a job may leave by itself this long; then TERM."""
+    stubborn_seconds: float = 5.0
+    """How long after its deadline a pod that was told to end is waited for; then it is deleted.
+    Only deletion makes a kubelet shorten the grace that the pod was created with."""
     node_lost_seconds: float = 60.0
     """How long a node may be not Ready, with no heartbeat from it, before its pods are given up."""
     fresh_heartbeat_seconds: float = 30.0
@@ -33,6 +35,9 @@ class Settings(msgspec.Struct, frozen=True):
     """Progress alone is written at most this often."""
     backoff_base_seconds: float = 10.0
     backoff_most_seconds: float = 300.0
+    avoid_node_seconds: float = 600.0
+    """A job keeps off a node whose fault ended an attempt of it this long, repaired or not: others
+    try it first, and a job that tolerates every taint does not walk into the same fault again."""
     kept_attempts: int = 20
     kept_pods_attempts: int = 3
-    """Terminal pods of so many attempts stay, for their logs."""
+    """Terminal pods of so many attempts stay, for their logs, those that were told to end too."""

@@ -11,8 +11,8 @@ from clusterops.api.reasons import Cause, Phase, WaitReason
 from clusterops.core import exits, failure_policy, progress
 from clusterops.core.actions import Action, DeletePod
 from clusterops.core.conditions import seconds_since, to_milliseconds, with_condition
-from clusterops.core.notice import gang_size, window_seconds
-from clusterops.core.observed import Attempt, Counts, JobStatus, Observed, TrainingJob
+from clusterops.core.notice import faulty_nodes, gang_size, window_seconds
+from clusterops.core.observed import Attempt, Counts, JobStatus, Node, Observed, TrainingJob
 from clusterops.core.settings import Settings
 from clusterops.core.waiting import Why
 from clusterops.core.workload import gpus_per_pod
@@ -95,7 +95,7 @@ def noticed(
     job: TrainingJob, observed: Observed, ending: exits.Ending, now: datetime, settings: Settings
 ) -> JobStatus:
     """The open attempt is to end: cause and deadline, durable before anybody is told."""
-    window = window_seconds(job, ending.cause, observed.pods, settings)
+    window = window_seconds(job, ending.cause, observed, settings)
     deadline = now.timestamp() + window
     status = under_way(
         job,
@@ -105,6 +105,9 @@ def noticed(
         now,
     )
     attempt = _replace(status.attempts[-1], cause=ending.cause, message=ending.message)
+    if ending.cause is Cause.NODE_FAULT:
+        faulty = tuple(node.metadata.name for node in faulty_nodes(job, observed))
+        attempt = _replace(attempt, faulty_nodes=faulty or None)
     return _replace(
         status,
         attempts=(*status.attempts[:-1], attempt),
@@ -116,6 +119,14 @@ def blamed_on_node(job: TrainingJob, deletions: list[Action]) -> JobStatus:
     """The open attempt ends for a lost node after all, not for an error of the user's."""
     whys = [deletion.why for deletion in deletions if isinstance(deletion, DeletePod)]
     attempt = _replace(_open(job), cause=Cause.NODE_LOST, message="; ".join(dict.fromkeys(whys)))
+    return _replace(job.status, attempts=(*job.status.attempts[:-1], attempt))
+
+
+def blamed_on_fault(job: TrainingJob, faulty: tuple[Node, ...]) -> JobStatus:
+    """The open attempt ends for a fault of its nodes after all, not for an error of the user's."""
+    found = tuple(node.metadata.name for node in faulty)
+    message = f"a rank failed and a fault was found on {', '.join(found)}"
+    attempt = _replace(_open(job), cause=Cause.NODE_FAULT, message=message, faulty_nodes=found)
     return _replace(job.status, attempts=(*job.status.attempts[:-1], attempt))
 
 

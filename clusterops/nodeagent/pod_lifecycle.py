@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from clusterops.api import names
 from clusterops.nodeagent.admission import Failure, Rules, refuse
 from clusterops.nodeagent.downward import Pod
 from clusterops.nodeagent.observation import Observed, Run, RunState
@@ -107,6 +108,8 @@ def decide(pod: Pod, observed: Observed, rules: Rules) -> Decision:
     if remaining is not None and remaining <= 0:
         seconds = pod["spec"]["activeDeadlineSeconds"]
         message = f"Pod was active on the node longer than the specified deadline of {seconds} s"
+        if names.ANNOTATION_ENDS_WITHIN in (pod["metadata"].get("annotations") or {}):
+            message = f"Pod was told to end within {_grace_seconds(pod):g} s"
         return Decision((Fail(Failure(DEADLINE_EXCEEDED, message)),))
     if final_phase(pod, observed) is not None:
         return Decision(() if observed.ended else (Release(),))
@@ -308,6 +311,9 @@ def _was_started(pod: Pod) -> bool:
 
 def _grace_seconds(pod: Pod) -> float:
     grace = pod["spec"].get("terminationGracePeriodSeconds")
+    asked = (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_ENDS_WITHIN, "")
+    if asked.isascii() and asked.isdigit():
+        grace = int(asked[:9])
     if is_deleting(pod):
         of_deletion = pod["metadata"].get("deletionGracePeriodSeconds")
         grace = grace if of_deletion is None else of_deletion

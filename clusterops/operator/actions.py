@@ -19,7 +19,7 @@ from clusterops.core import workload as workloads
 from clusterops.core.observed import Observed, TrainingJob
 from clusterops.core.transitions import Told
 from clusterops.kube.client import Client
-from clusterops.kube.errors import AlreadyExists, Conflict, NotFound
+from clusterops.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from clusterops.operator.batch import Batch, Identity, NameTaken, owned, version
 from clusterops.operator.failpoints import WRITE_POINTS, Failpoint, unarmed
 
@@ -67,6 +67,7 @@ class Applier:
             actions.CreateSecret: self._create_secret,
             actions.CreateService: self._create_service,
             actions.CreatePod: self._create_pod,
+            actions.EndPod: self._end_pod,
             actions.DeletePod: self._delete_pod,
         }
 
@@ -320,7 +321,22 @@ class Applier:
     async def _create_pod(self, batch: Batch, action: actions.CreatePod) -> None:
         await self._createowned(batch, "create-pod", names.PODS, action.body)
 
-    async def _delete_pod(self, batch: Batch, action: actions.DeletePod) -> None:
+    async def _end_pod(self, batch: Batch, action: actions.EndPod) -> None:
+        within = {names.ANNOTATION_ENDS_WITHIN: str(action.grace_seconds)}
+        patch = {
+            "metadata": {"uid": action.uid, "annotations": within},
+            "spec": {"activeDeadlineSeconds": 1},  # passed, for every pod that has begun
+        }
+        try:
+            await self._forgiving(
+                "end-pod",
+                lambda: self._client.patch(names.PODS, batch.namespace, action.name, patch),
+            )
+        except (Forbidden, Invalid):
+            # A cluster that lets nobody change a pod: TERM matters more than the logs.
+            await self._delete_pod(batch, action)
+
+    async def _delete_pod(self, batch: Batch, action: actions.DeletePod | actions.EndPod) -> None:
         await self._forgiving(
             "delete-pod",
             lambda: self._client.delete(
@@ -358,7 +374,7 @@ class Applier:
 def _run_of_pod_writes(writes: list[actions.Action], position: int) -> list[actions.Action]:
     """The longest row of equal pod writes from `position` on: their order does not matter."""
     kind = type(writes[position])
-    if kind not in (actions.CreatePod, actions.DeletePod):
+    if kind not in (actions.CreatePod, actions.EndPod, actions.DeletePod):
         return [writes[position]]
     end = position
     while end < len(writes) and type(writes[end]) is kind:

@@ -30,6 +30,7 @@ WRITE_POINTS = (
     "create-secret",
     "create-service",
     "create-pod",
+    "end-pod",
     "delete-pod",
 )
 

@@ -151,6 +151,8 @@ def pod(
     reason: str = "",
     ended_ago: float = 5.0,
     deleting: bool = False,
+    ends_within: int | None = None,
+    grace: int = 120,
     waiting: str = "",
     node: str = "n0",
     conditions: tuple[Condition, ...] = (),
@@ -170,10 +172,13 @@ def pod(
                 names.LABEL_ATTEMPT: str(attempt),
                 names.LABEL_RANK: str(rank),
             },
+            annotations=(
+                None if ends_within is None else {names.ANNOTATION_ENDS_WITHIN: str(ends_within)}
+            ),
             deletion_timestamp=ago(1) if deleting else None,
             owner_references=(Owner("TrainingJob", "a", "uid-a", True),),
         ),
-        PodSpec(node),
+        PodSpec(node, grace),
         PodStatus(
             phase,
             "" if exit_code is not None else reason,

@@ -79,7 +79,10 @@ class FakeServer:
         self, plural: str, namespace: str | None, name: str, patch: Json, subresource: str | None
     ) -> Json:
         current = self.get(plural, namespace, name)
-        self._check_version(current, (patch.get("metadata") or {}).get("resourceVersion"))
+        expected = patch.get("metadata") or {}
+        self._check_version(current, expected.get("resourceVersion"))
+        if expected.get("uid", current["metadata"]["uid"]) != current["metadata"]["uid"]:
+            raise Conflict(409, "Conflict", f"the uid of {name} is another")
         if subresource == "status":
             patched = {**current, "status": _merge(current.get("status"), patch.get("status"))}
         else:

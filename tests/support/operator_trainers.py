@@ -38,6 +38,11 @@ class Trainer:
     done: set[int] = field(default_factory=set)
 
 
+def gets_term(pod: Json) -> bool:
+    """A node sends TERM to a pod that is deleted, and to one whose deadline has passed."""
+    return "deletionTimestamp" in pod["metadata"] or "activeDeadlineSeconds" in pod["spec"]
+
+
 class TrainingProcesses:
     """Everything that runs inside pods. A part of `World`, which has the attributes named here."""
 
@@ -80,7 +85,7 @@ class TrainingProcesses:
             if len(running) < ranks:
                 # Rendezvous; a rank that gets TERM meanwhile just ends.
                 for pod in running:
-                    if "deletionTimestamp" in pod["metadata"]:
+                    if gets_term(pod):
                         self._pod_status(pod, "Failed", 143)
                 return
             resumed = self.durable.get(job, 0)
@@ -108,7 +113,7 @@ class TrainingProcesses:
 
     def _advance(self, trainer: Trainer, live: dict[int, Json], plan: Json) -> None:
         whole = len(live) == trainer.ranks
-        terminated = any("deletionTimestamp" in pod["metadata"] for pod in live.values())
+        terminated = any(gets_term(pod) for pod in live.values())
         asked = (
             trainer.asked is not None and trainer.asked.then_exit and trainer.obeys
         ) or terminated
@@ -170,7 +175,7 @@ class TrainingProcesses:
 
     def _exit(self, trainer: Trainer, live: dict[int, Json]) -> None:
         for rank, pod in sorted(live.items()):
-            terminated = "deletionTimestamp" in pod["metadata"]
+            terminated = gets_term(pod)
             told = not self.plans[trainer.job]["heartbeats"] or rank in trainer.done
             if trainer.finished and (told or terminated):
                 code = 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from support.operator_laws import Laws, gpus_of, has_admission, holds_quota, is_pending, is_true
 from support.operator_server import FakeClient, FakeServer
-from support.operator_trainers import Trainer, TrainingProcesses
+from support.operator_trainers import Trainer, TrainingProcesses, gets_term
 
 from clusterops.api import names
 from clusterops.core import observed as views
@@ -72,6 +72,7 @@ class World(TrainingProcesses):
         self.lag = True
         self.trainers: dict[tuple[str, int], Trainer] = {}
         self.durable: dict[str, int] = {}  # the checkpoint directories
+        self.kill_at: dict[str, float] = {}  # uid of a pod that ends in place -> its KILL
         self.plans: dict[str, Json] = {}  # how each job's processes behave
         self.user_errors: dict[str, int] = {}
         self.crashes = 0
@@ -394,9 +395,20 @@ class World(TrainingProcesses):
             if "killAt" in pod and pod["killAt"] <= self.clock.seconds + _EPOCH:
                 self.server.remove("pods", namespace, name)
                 continue
+            if self._outlives_its_window(pod):
+                self._pod_status(pod, "Failed", 137)
+                continue
             pending = pod.get("status", {}).get("phase", "Pending") == "Pending"
             if pending and self.rng.random() < 0.7:
                 self._pod_status(pod, "Running", None)
+
+    def _outlives_its_window(self, pod: Json) -> bool:
+        """Whether a pod that ends in place is due for its KILL."""
+        within = pod["metadata"].get("annotations", {}).get(names.ANNOTATION_ENDS_WITHIN)
+        if within is None or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            return False
+        due = self.clock.seconds + float(within)
+        return self.kill_at.setdefault(pod["metadata"]["uid"], due) <= self.clock.seconds
 
     def _ready_nodes(self) -> list[str]:
         return [
@@ -425,6 +437,8 @@ class World(TrainingProcesses):
             self.server.remove("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
             return
         status: Json = {"phase": phase}
+        if exit_code is not None and gets_term(current):
+            status = {"phase": "Failed", "reason": "DeadlineExceeded"}  # whatever its exit code
         if exit_code is not None:
             terminated = {"exitCode": exit_code, "finishedAt": self.server.stamp()}
             status["containerStatuses"] = [{"name": "train", "state": {"terminated": terminated}}]

@@ -38,9 +38,11 @@ NODES = {"n0": node()}
 EVICTED = condition("Evicted", True, "Preempted", "Preempted to accommodate")
 
 
-def decided(of: TrainingJob, **observed: Any) -> list[actions.Action]:
+def decided(
+    of: TrainingJob, settings: Settings = SETTINGS, **observed: Any
+) -> list[actions.Action]:
     defaults: dict[str, Any] = {"nodes": NODES, "priority": 1000, "offered_port": 29_400}
-    return decide(of, Observed(**{**defaults, **observed}), NOW, SETTINGS)
+    return decide(of, Observed(**{**defaults, **observed}), NOW, settings)
 
 
 def kinds(found: list[actions.Action]) -> list[str]:
@@ -292,8 +294,68 @@ def test_pods_of_a_dead_node_are_forgotten() -> None:
         pods=(pod(0), pod(1, node="n1")),
         nodes={"n0": node(), "n1": node("n1", unready_for=100)},
     )
-    graces = {a.name: a.grace_seconds for a in found if isinstance(a, actions.DeletePod)}
-    assert graces == {"a-1-0": 60, "a-1-1": 0}
+    assert [(type(a), a.name, a.grace_seconds) for a in pod_ends(found)] == [
+        (actions.DeletePod, "a-1-1", 0),
+        (actions.EndPod, "a-1-0", 60),
+    ]
+
+
+def pod_ends(found: list[actions.Action]) -> list[Any]:
+    return [a for a in found if isinstance(a, actions.EndPod | actions.DeletePod)]
+
+
+def silent(seconds_left: float = 60.0) -> dict[str, Any]:
+    """A job that never reported and has its notice: TERM is all that it understands."""
+    of = job(ending(Cause.PREEMPTED, seconds_left, first_step=None))
+    return {"of": of, "workload": workload(of, EVICTED)}
+
+
+def test_pods_are_ended_in_place_so_that_they_stay_for_their_logs() -> None:
+    ends = pod_ends(decided(**silent(), pods=GANG))
+    assert [(type(a), a.name, a.uid, a.grace_seconds) for a in ends] == [
+        (actions.EndPod, "a-1-0", "uid-1-0", 60),
+        (actions.EndPod, "a-1-1", "uid-1-1", 60),
+    ]
+    told = (pod(0, ends_within=60), pod(1, ends_within=60))
+    assert pod_ends(decided(**silent(), pods=told)) == [], "once is enough"
+
+
+def test_a_pod_that_outlives_its_deadline_is_deleted_after_a_moment() -> None:
+    told = (pod(0, "Failed", exit_code=143, ends_within=60), pod(1, ends_within=60))
+    assert pod_ends(decided(**silent(-4), pods=told)) == []
+    (end,) = pod_ends(decided(**silent(-6), pods=told))
+    assert (type(end), end.name, end.grace_seconds) == (actions.DeletePod, "a-1-1", 1)
+
+
+def test_a_pod_is_deleted_when_its_node_could_not_end_it_in_its_window() -> None:
+    unplaced = decided(**silent(), pods=(pod(0, node=""), pod(1)))
+    assert [type(a) for a in pod_ends(unplaced)] == [actions.DeletePod, actions.EndPod]
+    hasty = (pod(0, grace=30), pod(1))
+    containers = Settings(runtime="containers")
+    found = decided(**silent(), pods=hasty, settings=containers)
+    assert [type(a) for a in pod_ends(found)] == [actions.DeletePod, actions.EndPod]
+    found = decided(**silent(), pods=hasty, settings=Settings(runtime="processes"))
+    assert [type(a) for a in pod_ends(found)] == [actions.EndPod, actions.EndPod]
+
+
+def test_a_notice_is_not_taken_back_once_a_rank_got_term() -> None:
+    of = job(ending(Cause.PREEMPTED))
+    gone = Preemptor("p", "ns/p", waiting=False)
+    told = (pod(0, ends_within=60), pod(1))
+    found = decided(of, workload=workload(of, EVICTED), pods=told, preemptor=gone)
+    assert "CancelEviction" not in kinds(found)
+
+
+def test_ranks_that_finish_after_term_have_completed_whatever_their_nodes_call_it() -> None:
+    of = job(ending(Cause.PREEMPTED))
+    done = tuple(
+        pod(rank, "Failed", exit_code=0, reason="DeadlineExceeded", ends_within=60)
+        for rank in (0, 1)
+    )
+    finished = (report(0, 9, 9, finished=True), report(1, 9, finished=True))
+    view = {"workload": workload(of, EVICTED), "pods": done}
+    assert written(decided(of, **view, reports=finished)).phase is Phase.SUCCEEDED
+    assert written(decided(of, **view)).attempts[-1].cause is Cause.PREEMPTED
 
 
 def test_an_error_that_turns_out_to_be_a_dead_node_is_blamed_on_it() -> None:

@@ -76,9 +76,10 @@ def test_a_rank_that_left_as_asked_does_not_break_the_gang() -> None:
 
 def test_windows_are_bounded_by_the_cluster_and_nothing_without_pods() -> None:
     of = job(running(), checkpoint=Checkpoint("/c", 3600))
-    assert notice.window_seconds(of, Cause.PREEMPTED, GANG, SETTINGS) == 600
-    assert notice.window_seconds(of, Cause.USER_ERROR, GANG, SETTINGS) == 30
-    assert notice.window_seconds(of, Cause.PREEMPTED, (), SETTINGS) == 0
+    alive, ended = Observed(pods=GANG), Observed()
+    assert notice.window_seconds(of, Cause.PREEMPTED, alive, SETTINGS) == 600
+    assert notice.window_seconds(of, Cause.USER_ERROR, alive, SETTINGS) == 30
+    assert notice.window_seconds(of, Cause.PREEMPTED, ended, SETTINGS) == 0
 
 
 def test_the_request_to_save_is_the_same_for_every_operator() -> None:

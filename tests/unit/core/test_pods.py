@@ -3,11 +3,12 @@
 from typing import Any
 
 import msgspec
+import pytest
 from support.operator_builders import TEMPLATE, job, running, workload
 
 from clusterops.api import names
 from clusterops.core import pods
-from clusterops.core.observed import CheckState, Flavor, Observed, PodSetUpdate
+from clusterops.core.observed import Checkpoint, CheckState, Flavor, Observed, PodSetUpdate
 from clusterops.core.settings import Settings
 
 URL = "https://127.0.0.1:8443"
@@ -46,6 +47,21 @@ def test_a_pod_never_restarts_in_place_and_goes_to_its_flavors_nodes() -> None:
     assert spec["restartPolicy"] == "Never"
     assert spec["nodeSelector"] == {"gpu": "h100"}
     assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    ("window", "own", "grace"),
+    [(120, None, 120), (120, 300, 300), (120, 30, 120), (900, None, 600)],
+)
+def test_a_kubelet_gives_a_pod_that_it_ends_the_whole_window(
+    window: int, own: int | None, grace: int
+) -> None:
+    spec = {**TEMPLATE["spec"]}
+    if own is not None:
+        spec["terminationGracePeriodSeconds"] = own
+    template = {**TEMPLATE, "spec": spec}
+    spec = made(template=template, checkpoint=Checkpoint("/checkpoints/a", window))["spec"]
+    assert spec["terminationGracePeriodSeconds"] == grace
 
 
 def test_the_environment_is_the_contract() -> None:

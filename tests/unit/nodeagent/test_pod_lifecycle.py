@@ -2,6 +2,7 @@
 
 import pytest
 
+from clusterops.api import names
 from clusterops.nodeagent import pod_lifecycle
 from clusterops.nodeagent.admission import Failure, Rules
 from clusterops.nodeagent.observation import Observed, Run, RunState, Waiting
@@ -196,6 +197,20 @@ def test_the_deadline_ends_the_pod() -> None:
     failed = with_(old, failure=fail.failure)
     assert actions(one, failed) == (Stop("main", 0, 7.0),)
     assert final_phase(one, with_(failed, runs={"main": (ended(0),)})) == "Failed"
+
+
+@pytest.mark.parametrize(("within", "grace"), [("3", 3.0), ("60", 60.0), ("soon", 7.0)])
+def test_a_pod_that_is_ended_in_place_gets_as_long_as_its_end_names(within, grace) -> None:
+    metadata = {"annotations": {names.ANNOTATION_ENDS_WITHIN: within}}
+    spec = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 7}
+    one = pod(metadata=metadata, spec=spec)
+    old = with_(seen(main=running()), age_seconds=100.0)
+    [fail] = actions(one, old)
+    assert fail.failure.message == f"Pod was told to end within {grace:g} s"
+    assert actions(one, with_(old, failure=fail.failure)) == (Stop("main", 0, grace),)
+    deleted_too = pod(metadata={**metadata, **deleted(grace=1)}, spec=spec)
+    stopping = with_(old, failure=fail.failure)
+    assert actions(deleted_too, stopping) == (Stop("main", 0, 1.0),), "deletion has the last word"
 
 
 def test_a_pod_that_finished_in_time_keeps_its_success() -> None:

@@ -47,6 +47,42 @@ async def test_all_victims_of_one_preemptor_release_at_the_same_instant(world: W
     await world.until_final("quick", "slow", "urgent", within=900)
 
 
+@pytest.mark.parametrize("obeys", [True, False])
+async def test_pods_of_a_preempted_attempt_stay_for_their_logs(world: World, obeys: bool) -> None:
+    world.submit("victim", total=200, heartbeats=False, save_seconds=2.0 if obeys else 1000.0)
+    await world.run(8)
+    world.submit("urgent", priority="urgent", replicas=2, gpus=4, total=5)
+    await world.until_final("urgent", within=120)
+    first = {names.LABEL_JOB: "victim", names.LABEL_ATTEMPT: "1"}
+    kept = [
+        pod
+        for pod in world.server.all("pods")
+        if first.items() <= pod["metadata"]["labels"].items()
+    ]
+    codes = [pod["status"]["containerStatuses"][0]["state"]["terminated"] for pod in kept]
+    assert [code["exitCode"] for code in codes] == ([143, 143] if obeys else [137, 137])
+    assert status(world, "victim").attempts[0].cause is Cause.PREEMPTED
+
+
+async def test_where_pods_may_not_be_changed_they_are_deleted_at_their_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = world.client.patch
+
+    async def forbidding(resource: Any, *where: Any, **how: Any) -> Any:
+        if resource is names.PODS:
+            raise Forbidden(403, "Forbidden", "cannot patch pods")
+        return await patch(resource, *where, **how)
+
+    monkeypatch.setattr(world.client, "patch", forbidding)
+    world.submit("job", total=200, heartbeats=False)
+    await world.run(8)
+    world.edit("job", stop="Checkpoint")
+    await world.until_final("job", within=60)
+    assert status(world, "job").phase is Phase.CANCELLED
+    assert world.server.all("pods") == []
+
+
 async def test_a_port_that_somebody_else_holds_is_a_failed_start_and_another_is_tried(
     world: World,
 ) -> None:
