@@ -123,6 +123,8 @@ class Attempt(WireModel):
     """The cause in words, with names and numbers."""
     nodes: tuple[DnsSubdomain, ...] | None = None
     """Where its pods ran, by rank."""
+    faulty_nodes: tuple[DnsSubdomain, ...] | None = None
+    """Those of them whose fault ended it: the job keeps off them for a while."""
     first_step: Steps | None = None
     """The step it began after."""
     last_step: Steps | None = None

@@ -11,7 +11,6 @@ from clusterops.api.node_health import RemediationState as State
 from clusterops.api.node_health import Rung, Verdict
 from clusterops.core.remediation_actions import (
     Action,
-    Drain,
     EndVerification,
     Execute,
     OpenTicket,
@@ -126,29 +125,23 @@ def _begin(
         boot_id=node.boot_id,
         rung=rung,
         state=State.DRAINING,
-        expires=now + ladder.drain(rung),
+        expires=now + ladder.drain(rung, target.cause),
         begun_at=now,
     )
     attempt = Attempt(node.name, target.id, target.cause, rung, now)
-    actions: tuple[Action, ...] = (
-        WriteRemedy(remedy, attempt),
-        PutTaint(rung.value),
-        EndVerification(),
-    )
-    if node.jobs:
-        actions += (_drain(node, remedy, ladder),)
+    actions = (WriteRemedy(remedy, attempt), _taint(remedy, ladder), EndVerification())
     return Decision(actions, reason or f"{target.verdict} for {target.id}: {rung} begins")
 
 
-def _drain(node: NodeView, remedy: Remedy, ladder: Ladder) -> Drain:
-    notice = ladder.notice(remedy.rung)
-    return Drain(node.jobs, notice, f"{remedy.rung} of node {node.name} for {remedy.incident}")
+def _taint(remedy: Remedy, ladder: Ladder) -> PutTaint:
+    return PutTaint(remedy.rung.value, ladder.notice(remedy.rung, remedy.cause))
 
 
 def _planned(node: NodeView, remedy: Remedy, now: float, ladder: Ladder) -> Decision:
     del node
-    fresh = replace(remedy, state=State.DRAINING, expires=now + ladder.drain(remedy.rung))
-    return Decision((WriteRemedy(fresh), PutTaint(remedy.rung.value)), "draining begins")
+    drained_by = now + ladder.drain(remedy.rung, remedy.cause)
+    fresh = replace(remedy, state=State.DRAINING, expires=drained_by)
+    return Decision((WriteRemedy(fresh), _taint(fresh, ladder)), "draining begins")
 
 
 def _draining(node: NodeView, remedy: Remedy, now: float, ladder: Ladder) -> Decision:
@@ -157,15 +150,13 @@ def _draining(node: NodeView, remedy: Remedy, now: float, ladder: Ladder) -> Dec
         return _verify(node, remedy, now, ladder, gone)
     late = remedy.expires is not None and now >= remedy.expires
     if node.jobs and not late:
-        return Decision(
-            (PutTaint(remedy.rung.value), _drain(node, remedy, ladder)), "jobs are leaving"
-        )
+        return Decision((_taint(remedy, ladder),), "jobs are leaving")
     limit = ladder.run(remedy.rung)
     running = replace(
         remedy, state=State.RUNNING, expires=now + limit if limit is not None else None
     )
     reason = "jobs did not leave in time" if node.jobs else "no job is left on the node"
-    return Decision((PutTaint(remedy.rung.value), WriteRemedy(running)), reason)
+    return Decision((_taint(remedy, ladder), WriteRemedy(running)), reason)
 
 
 def _running(node: NodeView, remedy: Remedy, now: float, ladder: Ladder) -> Decision:
@@ -200,7 +191,7 @@ def _with_ticket(node: NodeView, remedy: Remedy, now: float, ladder: Ladder) -> 
     over = _overtaken(node, remedy)
     if incident is None and over is not None:
         return _verify(node, remedy, now, ladder, over)
-    keep: tuple[Action, ...] = () if node.tainted else (PutTaint(remedy.rung.value),)
+    keep = _kept_out(node, remedy, ladder)
     if remedy.ticket is None:
         gpus = incident.gpus if incident is not None else ()
         return Decision(
@@ -210,7 +201,6 @@ def _with_ticket(node: NodeView, remedy: Remedy, now: float, ladder: Ladder) -> 
 
 
 def _verifying(node: NodeView, remedy: Remedy, now: float, ladder: Ladder) -> Decision:
-    del ladder
     fresh = [
         each
         for each in node.incidents
@@ -229,7 +219,7 @@ def _verifying(node: NodeView, remedy: Remedy, now: float, ladder: Ladder) -> De
         return _fail(node, remedy, "the checks after the repair failed")
     if remedy.expires is not None and now >= remedy.expires:
         return _fail(node, remedy, "the checks after the repair did not end in time")
-    keep: tuple[Action, ...] = () if node.tainted else (PutTaint(remedy.rung.value),)
+    keep = _kept_out(node, remedy, ladder)
     if node.proof is Proof.RUNNING:
         return Decision(keep, "the checks run")
     return Decision((*keep, Verify(remedy.key)), "the node has to prove that it is healthy")
@@ -243,8 +233,13 @@ def _verify(node: NodeView, remedy: Remedy, now: float, ladder: Ladder, reason: 
         executed_at=now,
         boot_id=remedy.boot_id,
     )
-    keep: tuple[Action, ...] = () if node.tainted else (PutTaint(remedy.rung.value),)
+    keep = _kept_out(node, remedy, ladder)
     return Decision((WriteRemedy(verifying), *keep, Verify(verifying.key)), reason)
+
+
+def _kept_out(node: NodeView, remedy: Remedy, ladder: Ladder) -> tuple[Action, ...]:
+    """The taint again, when somebody took it away before the node was proven."""
+    return () if node.tainted else (_taint(remedy, ladder),)
 
 
 def _fail(node: NodeView, remedy: Remedy, reason: str) -> Decision:

@@ -9,9 +9,12 @@ from clusterops.core.remediation_view import Remedy
 
 @dataclass(frozen=True)
 class PutTaint:
-    """Keeps new pods away."""
+    """Keeps new pods away, and tells the jobs on the node to save within so many seconds and to go
+    on elsewhere; 0 = there is nothing to save any more.
+    """
 
     value: str
+    notice_seconds: int
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,6 @@ class WriteRemedy:
 
     remedy: Remedy
     attempt: Attempt | None = None
-
-
-@dataclass(frozen=True)
-class Drain:
-    """Tells jobs to save within so many seconds and to go on elsewhere, without this node."""
-
-    jobs: tuple[str, ...]
-    notice_seconds: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -71,6 +65,4 @@ class EndVerification:
     """Clears the checks' remains away."""
 
 
-Action = (
-    PutTaint | RemoveTaint | WriteRemedy | Drain | Execute | OpenTicket | Verify | EndVerification
-)
+Action = PutTaint | RemoveTaint | WriteRemedy | Execute | OpenTicket | Verify | EndVerification

@@ -19,19 +19,23 @@ class Ladder:
 
     notice_seconds: int = 120
     """Time that jobs get to save before a reset or a visit of the vendor."""
+    uncontained: tuple[str, ...] = ("xid-95", "xid-140")
+    """Causes that may have spoilt what the jobs compute: they are ended at once, and nothing of it
+    is saved."""
     drain_slack_seconds: int = 60
     """How long after the notice the pods may take to go."""
     reset_seconds: int = 300
     reboot_seconds: int = 1200
     verify_seconds: int = 900
 
-    def notice(self, rung: Rung) -> int:
-        """The deadline for saving. What calls for a reboot has ended its job or corrupts it: none."""
-        return 0 if rung is Rung.REBOOT_NODE else self.notice_seconds
+    def notice(self, rung: Rung, cause: str = "") -> int:
+        """The deadline for saving. What calls for a reboot has ended its job: none."""
+        lost = rung is Rung.REBOOT_NODE or cause in self.uncontained
+        return 0 if lost else self.notice_seconds
 
-    def drain(self, rung: Rung) -> int:
+    def drain(self, rung: Rung, cause: str = "") -> int:
         """How long draining may take before the action goes on without it."""
-        return self.notice(rung) + self.drain_slack_seconds
+        return self.notice(rung, cause) + self.drain_slack_seconds
 
     def run(self, rung: Rung) -> int | None:
         """How long the action may take; a ticket has all the time that the vendor needs."""

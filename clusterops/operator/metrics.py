@@ -12,13 +12,14 @@ from clusterops.core.transitions import Told
 
 _CAUSES = frozenset(str(cause) for cause in Cause)
 _REASONS = frozenset(str(reason) for reason in WaitReason)
+_NODE_CAUSES = (Cause.NODE_FAULT, Cause.NODE_LOST)
 
 
 class Metrics:
     """One registry; `jobs` gives all jobs at the time of a scrape."""
 
     def __init__(self, jobs: Callable[[], Iterable[TrainingJob]]) -> None:
-        self._registry = CollectorRegistry()
+        self._registry = self.registry = CollectorRegistry()
         self.reconcile_seconds = Histogram(
             "clusterops_operator_reconcile_seconds",
             "Time of one reconcile of a TrainingJob, API calls included.",
@@ -37,9 +38,55 @@ class Metrics:
             ["cause"],
             registry=self._registry,
         )
+        self._lost_steps = Counter(
+            "clusterops_lost_steps",
+            "Steps that are to be done again, by what ended the attempt.",
+            ["cause"],
+            registry=self._registry,
+        )
+        self._lost_gpu_seconds = Counter(
+            "clusterops_lost_gpu_seconds",
+            "GPU time of those steps.",
+            ["cause"],
+            registry=self._registry,
+        )
+        self._fault_to_running = Histogram(
+            "clusterops_fault_to_running_seconds",
+            "From the moment a job was to leave a faulty or lost node until all its ranks run again.",
+            registry=self._registry,
+            buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600),
+        )
+        self._faulted: dict[str, float] = {}
         for cause in Cause:
             self.attempts_ended.labels(cause=str(cause))
+            self._lost_steps.labels(cause=str(cause))
+            self._lost_gpu_seconds.labels(cause=str(cause))
         self._registry.register(_Jobs(jobs))
+
+    def job_changed(
+        self, before: TrainingJob | None, after: TrainingJob | None, now: float
+    ) -> None:
+        """Counts what an attempt's end cost, and how long a fault kept a job. `now` is monotonic."""
+        if before is None:
+            return
+        uid = before.metadata.uid
+        if after is None or after.status.phase.final:
+            self._faulted.pop(uid, None)
+        if after is None:
+            return
+        newest = after.status.attempts[-1] if after.status.attempts else None
+        known = {attempt.number: attempt for attempt in before.status.attempts}
+        if newest is None or newest == known.get(newest.number):
+            return
+        if newest.cause in _NODE_CAUSES and not after.status.phase.final:
+            self._faulted.setdefault(uid, now)
+        elif newest.cause is None and newest.started_at is not None and uid in self._faulted:
+            self._fault_to_running.observe(max(0.0, now - self._faulted.pop(uid)))
+        was = known.get(newest.number)
+        if newest.ended_at is not None and (was is None or was.ended_at is None):
+            cause = str(newest.cause)
+            self._lost_steps.labels(cause=cause).inc(newest.lost_steps or 0)
+            self._lost_gpu_seconds.labels(cause=cause).inc(newest.lost_gpu_seconds or 0.0)
 
     def told(self, told: Told) -> None:
         """Counts what events tell."""

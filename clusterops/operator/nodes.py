@@ -13,7 +13,6 @@ from typing import Any
 
 from clusterops.api import names
 from clusterops.api.node_health import RemediationState as State
-from clusterops.api.reasons import Cause
 from clusterops.core import remediation_actions as actions
 from clusterops.core.remediation import decide, may_execute
 from clusterops.core.remediation_budget import Attempt, Budgets, Fleet, refusal
@@ -25,10 +24,13 @@ from clusterops.kube.store import Key
 from clusterops.operator import nodes_verification as verification
 from clusterops.operator import nodes_view as views
 from clusterops.operator.nodes_executor import DryRun, Executor
+from clusterops.operator.nodes_metrics import NodeMetrics
 from clusterops.operator.nodes_verification import VerificationTemplate
 from clusterops.operator.tickets.port import NoTickets, TicketError, Tickets, ticket_of
 
-LOOK_AGAIN_SECONDS = 5.0
+LOOK_AGAIN_SECONDS = 1.0
+"""While jobs leave, a program runs or the checks run: none of these changes the NodeHealth."""
+VENDOR_SECONDS = 10.0
 WAITING_SECONDS = 30.0
 WRITE_ATTEMPTS = 5
 SWITCH_NAME = "clusterops-remediation"
@@ -61,20 +63,23 @@ class Nodes:
         config: RemediationConfig,
         now: Callable[[], float],
         enqueue: Callable[[Key], None],
+        metrics: NodeMetrics | None = None,
     ) -> None:
         """`now` gives seconds since 1970 on a clock that does not leap."""
         self._client = client
+        self._metrics = metrics or NodeMetrics()
         self._config = config
         self._now = now
         self._enqueue = enqueue
         self._running: dict[str, asyncio.Task[None]] = {}
         self.refused: dict[str, str] = {}
         """Why nodes have to wait, by name."""
+        self.under_way: dict[str, Remedy] = {}
+        """What is being done, by node."""
         self._table: dict[type[actions.Action], Callable[[NodeView, Any], Awaitable[None]]] = {
             actions.WriteRemedy: self._write_remedy,
             actions.PutTaint: self._put_taint,
             actions.RemoveTaint: self._remove_taint,
-            actions.Drain: self._drain,
             actions.Execute: self._execute,
             actions.OpenTicket: self._open_ticket,
             actions.Verify: self._verify,
@@ -87,6 +92,7 @@ class Nodes:
         health = await self._client.find(names.NODE_HEALTHS, None, name)
         node = await self._client.find(names.NODES, None, name)
         self.refused.pop(name, None)
+        self.under_way.pop(name, None)
         if health is None or node is None:
             return None
         if not views.concerns(health) and views.ours(node) is None:
@@ -94,6 +100,8 @@ class Nodes:
         concerned = any(rung_for(each.verdict) is not None for each in views.incidents(health))
         held = views.remedy(health)
         settled = held is None or held.state is State.DONE
+        if held is not None and not settled:
+            self.under_way[name] = held
         view = await self._view(node, health)
         enabled = not await self._stopped()
         refused = await self._refusal(view, node) if settled and concerned else None
@@ -104,7 +112,10 @@ class Nodes:
             self.refused[name] = refused
         if not decision.actions:
             log.debug("node %s: %s", name, decision.reason)
-            return WAITING_SECONDS if refused or not enabled else LOOK_AGAIN_SECONDS
+            if refused or not enabled:
+                return WAITING_SECONDS
+            with_vendor = held is not None and held.ticket is not None
+            return VENDOR_SECONDS if with_vendor else LOOK_AGAIN_SECONDS
         log.info("node %s: %s", name, decision.reason)
         for action in decision.actions:
             await self._table[type(action)](view, action)
@@ -183,44 +194,29 @@ class Nodes:
             return action.remedy, known
 
         await self._change(view.name, change)
+        self._metrics.stepped(view.remedy, action.remedy, self._now())
 
     async def _put_taint(self, view: NodeView, action: actions.PutTaint) -> None:
-        await self._taint(view.name, action.value)
+        await self._taint(view.name, action.value, str(action.notice_seconds))
 
     async def _remove_taint(self, view: NodeView, action: actions.RemoveTaint) -> None:
         del action
-        await self._taint(view.name, None)
+        await self._taint(view.name, None, None)
 
-    async def _taint(self, name: str, value: str | None) -> None:
+    async def _taint(self, name: str, value: str | None, notice: str | None) -> None:
+        """Taint and notice in one write: a job that sees the one knows the other."""
         node = await self._client.get(names.NODES, None, name)
         held = views.ours(node)
-        if (held.get("value") if held else None) == value:
+        if (held.get("value") if held else None) == value and views.notice(node) == notice:
             return
         patch = {
-            "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
+            "metadata": {
+                "resourceVersion": node["metadata"]["resourceVersion"],
+                "annotations": {names.ANNOTATION_NOTICE: notice},
+            },
             "spec": {"taints": views.taints(node, value)},
         }
         await self._client.patch(names.NODES, None, name, patch)
-
-    async def _drain(self, view: NodeView, action: actions.Drain) -> None:
-        """The taint asks jobs to go, within their own window. Where there is no time to save, all
-        ranks are ended as soon as the job knows why: those that are left only wait for the lost one.
-        """
-        if action.notice_seconds > 0:
-            return
-        for job in action.jobs:
-            namespace, _, name = job.partition("/")
-            found = await self._client.find(names.TRAINING_JOBS, namespace, name)
-            if found is None or not _ends_for_fault(found):
-                continue
-            pods, _ = await self._client.list(
-                names.PODS, namespace, label_selector=f"{names.LABEL_JOB}={name}"
-            )
-            for pod in pods:
-                if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-                    continue
-                await self._delete_pod(pod, grace_seconds=1)
-        del view
 
     async def _execute(self, view: NodeView, action: actions.Execute) -> None:
         name = view.name
@@ -228,6 +224,7 @@ class Nodes:
             return
         if not self._config.executor.can(action.rung):
             log.warning("dry run: %s of node %s for %s", action.rung, name, action.incident)
+            self._metrics.ordered(action.rung, "dry_run")
             return
         node = await self._client.get(names.NODES, None, name)
         health = await self._client.get(names.NODE_HEALTHS, None, name)
@@ -235,6 +232,7 @@ class Nodes:
         stale = may_execute(action, fresh, now=self._now(), enabled=not await self._stopped())
         if stale is not None:
             log.info("node %s: %s is not carried out: %s", name, action.rung, stale)
+            self._metrics.ordered(action.rung, "stale")
             return
         assert fresh.remedy is not None, "what may be executed is written down"
         started = replace(fresh.remedy, execution=Execution.STARTED, executed_at=self._now())
@@ -248,6 +246,7 @@ class Nodes:
         try:
             done = await self._config.executor.execute(name, order, seconds)
             result = Execution.SUCCEEDED if done else Execution.FAILED
+            self._metrics.ordered(order.rung, "succeeded" if done else "failed")
 
             def change(health: Json) -> tuple[Remedy, tuple[Attempt, ...]] | None:
                 held = views.remedy(health)
@@ -269,7 +268,9 @@ class Nodes:
             number = await self._config.tickets.open(ticket_of(health, action, view.attempts))
         except TicketError as error:
             log.warning("node %s: no ticket yet: %s", view.name, error)
+            self._metrics.tickets.labels(result="refused").inc()
             return
+        self._metrics.tickets.labels(result="opened").inc()
 
         def change(current: Json) -> tuple[Remedy, tuple[Attempt, ...]] | None:
             held = views.remedy(current)
@@ -318,10 +319,3 @@ def _job(pod: Mapping[str, Any]) -> str:
 
 def _annotated(pod: Mapping[str, Any]) -> str | None:
     return (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_REMEDIATION)
-
-
-def _ends_for_fault(job: Mapping[str, Any]) -> bool:
-    """Whether the job's open attempt is being ended for a fault of its node."""
-    attempts = (job.get("status") or {}).get("attempts") or ()
-    newest = attempts[-1] if attempts else {}
-    return newest.get("cause") == Cause.NODE_FAULT and not newest.get("endedAt")

@@ -193,6 +193,11 @@ def ours(node: Mapping[str, Any]) -> Json | None:
     return next((taint for taint in taints if taint.get("key") == names.TAINT_HEALTH), None)
 
 
+def notice(node: Mapping[str, Any]) -> str | None:
+    """The seconds that jobs on the node were left to save, None when nobody said."""
+    return (node["metadata"].get("annotations") or {}).get(names.ANNOTATION_NOTICE)
+
+
 def taints(node: Mapping[str, Any], value: str | None) -> list[Json]:
     """All taints of the node with ours as it should be, None = without it; others' are kept."""
     others = [

@@ -36,6 +36,7 @@ from clusterops.operator.endpoint import Endpoint
 from clusterops.operator.heartbeats import HeartbeatTable
 from clusterops.operator.metrics import Metrics
 from clusterops.operator.nodes import Nodes, RemediationConfig
+from clusterops.operator.nodes_metrics import NodeMetrics
 from clusterops.operator.observation import Observation, Stores
 from clusterops.operator.ports import PortBook
 from clusterops.operator.progress import ProgressFeed
@@ -158,6 +159,7 @@ class Operator:
             config.remediation,
             lambda: self._clock.now().timestamp(),
             lambda key: self._node_queue.add(key),
+            NodeMetrics(self.metrics.registry),
         )
         self._progress = ProgressFeed(self._enqueue, self._enqueue_after, settings, self._clock)
         self.stores.jobs.subscribe(self._job_changed)
@@ -268,6 +270,7 @@ class Operator:
 
     def _job_changed(self, key: Key, before: TrainingJob | None, after: TrainingJob | None) -> None:
         del key
+        self.metrics.job_changed(before, after, self._clock.monotonic())
         if before is not None and (after is None or after.status.phase.final):
             self._progress.forget(before.metadata.uid)
 
@@ -303,6 +306,16 @@ class Operator:
             "clusterops_operator_overdue_windows",
             "Jobs whose grace deadline has passed and that still hold GPUs: alarm when it stays.",
             self._overdue,
+        )
+        gauge(
+            "clusterops_remediation_nodes",
+            "Nodes that are out of use for a remediation.",
+            lambda: len(self._nodes.under_way),
+        )
+        gauge(
+            "clusterops_remediation_nodes_waiting",
+            "Nodes with a fault whose remediation the budgets do not allow yet.",
+            lambda: len(self._nodes.refused),
         )
 
     def _overdue(self) -> float:

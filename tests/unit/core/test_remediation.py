@@ -8,7 +8,6 @@ from clusterops.api.node_health import RemediationState as State
 from clusterops.api.node_health import Rung, Verdict
 from clusterops.core.remediation import decide, may_execute
 from clusterops.core.remediation_actions import (
-    Drain,
     EndVerification,
     Execute,
     OpenTicket,
@@ -24,7 +23,7 @@ from clusterops.core.remediation_view import Execution, NodeView, OpenIncident, 
 LADDER = Ladder()
 NOW = 1000.0
 LOST = OpenIncident("xid-79-a", Verdict.REBOOT_NODE, 900.0, "xid-79", "b1", ("GPU-1",))
-ECC = OpenIncident("xid-95-b", Verdict.RESET_GPU, 900.0, "xid-95", "b1", ("GPU-1",))
+ECC = OpenIncident("xid-94-b", Verdict.RESET_GPU, 900.0, "xid-94", "b1", ("GPU-1",))
 DEAD = OpenIncident("remap-c", Verdict.HARDWARE_TICKET, 900.0, "xid-64", "b1", ("GPU-2",))
 
 
@@ -62,15 +61,16 @@ def test_a_fault_taints_and_drains_and_is_written_down_first():
         begun_at=NOW,
         expires=NOW + LADDER.drain(Rung.RESET_GPU),
     )
-    assert decision.actions[0].attempt == Attempt("n1", ECC.id, "xid-95", Rung.RESET_GPU, NOW)
-    assert only(decision, PutTaint)
-    drain = only(decision, Drain)
-    assert (drain.jobs, drain.notice_seconds) == (("r/a", "r/b"), LADDER.notice_seconds)
+    assert decision.actions[0].attempt == Attempt("n1", ECC.id, ECC.cause, Rung.RESET_GPU, NOW)
+    assert only(decision, PutTaint) == PutTaint("reset_gpu", LADDER.notice_seconds)
     assert only(decision, Execute) is None
 
 
-def test_a_gpu_that_is_gone_gives_no_time_to_save():
-    assert only(step(view(LOST, jobs=("r/a",))), Drain).notice_seconds == 0
+@pytest.mark.parametrize(
+    "fault", [LOST, replace(ECC, cause="xid-95"), replace(ECC, cause="xid-140")]
+)
+def test_a_gpu_that_is_gone_or_may_have_spoilt_the_work_gives_no_time_to_save(fault):
+    assert only(step(view(fault, jobs=("r/a",))), PutTaint).notice_seconds == 0
 
 
 def test_the_gravest_of_several_incidents_is_answered():
@@ -180,7 +180,7 @@ def test_a_failed_rung_leads_to_the_next_even_when_the_fault_is_told_no_more(run
 
 
 def test_what_failed_for_an_incident_before_is_not_tried_again():
-    failed = Attempt("n1", ECC.id, "xid-95", Rung.RESET_GPU, 10.0, failed=True)
+    failed = Attempt("n1", ECC.id, ECC.cause, Rung.RESET_GPU, 10.0, failed=True)
     assert only(step(view(ECC, attempts=(failed,))), WriteRemedy).remedy.rung is Rung.REBOOT_NODE
 
 

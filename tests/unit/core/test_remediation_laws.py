@@ -12,7 +12,6 @@ from clusterops.api.node_health import RemediationState as State
 from clusterops.api.node_health import Rung, Verdict
 from clusterops.core.remediation import decide, may_execute
 from clusterops.core.remediation_actions import (
-    Drain,
     EndVerification,
     Execute,
     OpenTicket,
@@ -98,11 +97,10 @@ class World:
         elif isinstance(action, Verify):
             self.checks_of = action.key
             self.change(proof=Proof.RUNNING)
-        elif isinstance(action, EndVerification):
+        else:
+            assert isinstance(action, EndVerification)
             self.checks_of = None
             self.change(proof=Proof.NONE)
-        else:
-            assert isinstance(action, Drain)
 
     def execute(self, order):
         assert may_execute(order, self.node, now=self.now, enabled=True) is None

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from prometheus_client import CollectorRegistry
 from support.embedded import EmbeddedServer
 
 from clusterops.api import names
@@ -19,6 +20,7 @@ from clusterops.kube.errors import KubeError, NotFound
 from clusterops.operator import nodes_verification
 from clusterops.operator import nodes_view as views
 from clusterops.operator.nodes import SWITCH_NAME, Nodes, RemediationConfig
+from clusterops.operator.nodes_metrics import NodeMetrics
 from clusterops.operator.tickets.file import FileTickets
 
 pytestmark = pytest.mark.embedded
@@ -334,56 +336,48 @@ async def test_a_node_that_is_well_is_left_alone(world):
     assert await world.health() == before
 
 
-def rank(job, number, node):
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "namespace": "default",
-            "name": f"{job}-1-{number}",
-            "labels": {names.LABEL_JOB: job},
-        },
-        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "x"}]},
-    }
-
-
-async def alive(client, job):
-    pods, _ = await client.list(names.PODS, "default", label_selector=f"{names.LABEL_JOB}={job}")
-    return sorted(p["metadata"]["name"] for p in pods if not p["metadata"].get("deletionTimestamp"))
-
-
-async def test_all_ranks_go_at_once_when_there_is_no_time_to_save_but_not_before_the_job_knows(
-    world, client
-):
-    job = f"job-{world.name}"
-    container = {"name": "main", "image": "x", "command": ["python"]}
-    spec = {
-        "queueName": "q",
-        "replicas": 2,
-        "checkpoint": {"directory": "/checkpoints/x"},
-        "template": {"spec": {"containers": [container | {
-            "volumeMounts": [{"name": "c", "mountPath": "/checkpoints"}],
-        }], "volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "c"}}]}},
-    }  # fmt: skip
-    kind = names.TRAINING_JOBS
-    metadata = {"namespace": "default", "name": job}
-    await client.create(
-        kind,
-        {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec},
-    )
-    for number, node in enumerate((world.name, "another-node")):
-        await client.create(names.PODS, rank(job, number, node))
-    await world.says("RebootNode", LOST)
-    await world.step(3)
-    assert len(await alive(client, job)) == 2
-    assert world.executor.orders == []
-    attempt = {"number": 1, "startedAt": "2030-01-01T00:00:00Z", "cause": "NodeFault"}
-    await client.update_status(
-        kind, "default", job, lambda _: {"phase": "Checkpointing", "attempts": [attempt]}
-    )
+@pytest.mark.parametrize(("incident", "seconds"), [(LOST, "0"), (ECC, "0"), (DEAD, "120")])
+async def test_taint_and_the_time_that_jobs_are_left_come_in_one_write(world, incident, seconds):
+    await world.says(incident[1], incident)
     await world.step()
-    assert await alive(client, job) == []
-    await client.delete(kind, "default", job)
+    node = await world.client.get(names.NODES, None, world.name)
+    assert names.TAINT_HEALTH in await world.taints()
+    assert node["metadata"]["annotations"][names.ANNOTATION_NOTICE] == seconds
+
+
+async def test_a_node_that_is_given_back_says_nothing_of_a_notice_any_more(world):
+    await until_verifying(world)
+    await world.checks(True)
+    await world.step()
+    node = await world.client.get(names.NODES, None, world.name)
+    assert names.ANNOTATION_NOTICE not in (node["metadata"].get("annotations") or {})
+
+
+async def test_orders_tickets_and_repairs_are_counted(client, tmp_path):
+    registry = CollectorRegistry()
+    world = World(client, tickets=FileTickets(tmp_path / "tickets"))
+    world.nodes = Nodes(
+        client, world.config, lambda: world.now, world.asked_for.append, NodeMetrics(registry)
+    )
+    await world.create()
+    await until_verifying(world)
+    await world.checks(False)
+    await world.step(4)
+    await world.boot("b3")
+    await world.step()
+    world.now += 90.0
+    await world.checks(True)
+    await world.step()
+
+    def count(name, **labels):
+        return registry.get_sample_value(f"clusterops_remediation_{name}", labels)
+
+    assert count("orders_total", rung="reboot_node", result="succeeded") == 1
+    assert count("steps_total", rung="reboot_node", state="Failed") == 1
+    assert count("steps_total", rung="hardware_ticket", state="Done") == 1
+    assert count("tickets_total", result="opened") == 1
+    assert count("seconds_sum") == 90.0
+    await world.end()
 
 
 @pytest.mark.slow

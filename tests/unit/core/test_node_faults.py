@@ -1,0 +1,116 @@
+"""A job on a node whose fault was found: how long it may save, who is blamed, where it goes next."""
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from support.operator_builders import NOW, TEMPLATE, ago, ending, job, node, pod, report, running
+from support.operator_builders import workload as admitted
+
+from clusterops.api import names
+from clusterops.api.reasons import Cause, Phase
+from clusterops.core import actions, lifecycle, notice, pods
+from clusterops.core.observed import Attempt, Node, Observed, TrainingJob
+from clusterops.core.settings import Settings
+
+SETTINGS = Settings()
+ENDS = (actions.EndPod, actions.DeletePod)
+REPORTS = (report(0, 90, 80), report(1, 90, 80))
+
+
+def faulty(seconds: str | None, name: str = "n0") -> Node:
+    found = node(name, faulty=True)
+    told = {} if seconds is None else {names.ANNOTATION_NOTICE: seconds}
+    return msgspec.structs.replace(
+        found, metadata=msgspec.structs.replace(found.metadata, annotations=told)
+    )
+
+
+def seen(of: TrainingJob, *nodes: Node, **fields: Any) -> Observed:
+    known = {"workload": admitted(of), "pods": (pod(0), pod(1, node="n1")), "reports": REPORTS}
+    return Observed(**{**known, "nodes": {each.metadata.name: each for each in nodes}, **fields})
+
+
+def written(of: TrainingJob, observed: Observed) -> actions.WriteStatus:
+    (step,) = lifecycle.decide(of, observed, NOW, SETTINGS)
+    assert isinstance(step, actions.WriteStatus), asdict(step)
+    return step
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"), [("0", 0), ("30", 30), ("9999", 120), (None, 120), ("soon", 120)]
+)
+def test_the_window_is_what_the_fault_allows_and_no_longer_than_the_jobs_own(
+    told: str | None, seconds: int
+) -> None:
+    of = job(running())
+    after = written(of, seen(of, faulty(told), node("n1"))).status
+    assert after.grace_deadline == NOW + timedelta(seconds=seconds)
+    newest = after.attempts[-1]
+    assert (newest.cause, newest.faulty_nodes) == (Cause.NODE_FAULT, ("n0",))
+
+
+def test_without_time_to_save_all_ranks_are_ended_at_once_and_nothing_is_saved() -> None:
+    of = job(ending(Cause.NODE_FAULT, 0))
+    decided = lifecycle.decide(of, seen(of, faulty("0"), node("n1")), NOW, SETTINGS)
+    ended = {step.name: step.grace_seconds for step in decided if isinstance(step, ENDS)}
+    assert ended == {"a-1-0": 1, "a-1-1": 1}
+    assert notice.save_request(of, NOW) is None
+
+
+def test_with_time_to_save_the_ranks_are_asked_and_left_alone() -> None:
+    of = job(ending(Cause.NODE_FAULT, 100))
+    decided = lifecycle.decide(of, seen(of, faulty("120"), node("n1")), NOW, SETTINGS)
+    assert not [step for step in decided if isinstance(step, ENDS)]
+    request = notice.save_request(of, NOW)
+    assert request is not None
+    assert (request.remaining_seconds, request.then_exit) == (100, True)
+
+
+def test_a_program_that_failed_before_the_fault_was_told_is_not_its_users_error() -> None:
+    of = job(ending(Cause.USER_ERROR))
+    ranks = (pod(0, "Failed", exit_code=1), pod(1, "Failed", exit_code=1, node="n1"))
+    for left in (ranks, (ranks[0], pod(1, node="n1"))):
+        newest = written(of, seen(of, faulty("0"), node("n1"), pods=left)).status.attempts[-1]
+        assert (newest.cause, newest.faulty_nodes) == (Cause.NODE_FAULT, ("n0",))
+
+
+def attempted(ended_before_seconds: float, **template: Any) -> dict[str, Any]:
+    earlier = Attempt(
+        1,
+        ended_at=ago(110 + ended_before_seconds),
+        cause=Cause.NODE_FAULT,
+        faulty_nodes=("n0", "n7"),
+    )
+    status = running(attempt=2, attempts=(earlier, Attempt(2)), phase=Phase.ADMITTED)
+    spec = {**TEMPLATE["spec"], **template}
+    of = job(status, template={**TEMPLATE, "spec": spec})
+    made = pods.desired_pod(of, seen(of), 2, 0, SETTINGS)
+    return dict((made["spec"].get("affinity") or {}).get("nodeAffinity") or {})
+
+
+def terms(affinity: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"])
+
+
+OTHERS = [
+    {"key": "metadata.name", "operator": "NotIn", "values": ["n0"]},
+    {"key": "metadata.name", "operator": "NotIn", "values": ["n7"]},
+]
+
+
+def test_the_next_attempt_keeps_off_the_nodes_whose_fault_ended_one() -> None:
+    assert terms(attempted(5)) == [{"matchFields": OTHERS}]
+
+
+def test_each_alternative_of_the_template_keeps_off_them() -> None:
+    own = [{"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in ("a", "b")]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": own}}
+    found = terms(attempted(5, affinity={"nodeAffinity": required}))
+    assert found == [{**each, "matchFields": OTHERS} for each in own]
+
+
+def test_after_a_while_the_job_may_go_back_there() -> None:
+    assert attempted(SETTINGS.avoid_node_seconds) == {}
