@@ -42,6 +42,11 @@ async def look(session: Session, *, workloads: bool = True) -> snapshot.Snapshot
     )
 
 
+async def nodes(session: Session) -> list[dict[str, Any]]:
+    """Every node; none for a person who may not see them."""
+    return await _all(session, names.NODES)
+
+
 async def _all(session: Session, kind: names.ResourceType) -> list[dict[str, Any]]:
     try:
         items, _ = await session.client.list(kind)

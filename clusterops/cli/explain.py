@@ -29,6 +29,8 @@ def explain(
         printer.write(f"  {printer.safe(line)}")
     if why.would_help:
         printer.write(f"  what would help: {printer.safe(why.would_help)}")
+    if why.logs:
+        printer.write(f"  its log: {printer.safe(why.logs)}")
 
 
 def _plain(why: Any) -> dict[str, Any]:
@@ -45,4 +47,5 @@ def _plain(why: Any) -> dict[str, Any]:
             for each in why.holders
         ],
         "position": why.position,
+        "logs": why.logs,
     }  # fmt: skip

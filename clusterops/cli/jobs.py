@@ -1,6 +1,7 @@
 """One job as commands need it: found by name, its outcome, its sentences, waited for."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
@@ -38,6 +39,12 @@ async def find(session: Session, name: str) -> dict[str, Any]:
         raise errors.CommandError(
             f"there is no job {name} in namespace {session.namespace}", hint, errors.NOT_FOUND
         ) from error
+
+
+def behind(workload: str) -> str:
+    """The job behind a Workload of ours: `trainingjob-NAME-8hexdigits`; others keep their name."""
+    ours = re.fullmatch(rf"{TRAINING_JOBS.kind.lower()}-(.+)-[0-9a-f]{{8}}", workload)
+    return ours[1] if ours else workload
 
 
 def phase_of(job: dict[str, Any]) -> Phase:

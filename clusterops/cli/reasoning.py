@@ -4,15 +4,13 @@ First what the operator and Kueue say; then, for a job that waits for quota, the
 what it needs, what is free, who holds the rest, who is ahead. Nothing here decides.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from clusterops.api import names
 from clusterops.api.reasons import Cause, Phase
 from clusterops.api.text import listed
-from clusterops.cli import cluster_view, jobs
+from clusterops.cli import attempt_lines, cautions, cluster_view, jobs
 from clusterops.cli.connection import Session
 from clusterops.cli.output import age, clock, counted, number
 from clusterops.scheduling import explain as scheduling
@@ -45,16 +43,43 @@ class Reasoning(NamedTuple):
     would_help: str = ""
     holders: tuple[Holder, ...] = ()
     position: int | None = None
+    logs: str = ""
+    """The command that prints what the last failure left behind; empty when nothing failed."""
 
 
 async def about(session: Session, job: Json) -> Reasoning:
-    """The reasoning about a job; reads the queues only when it waits."""
-    if not waits(job):
-        return from_status(job)
-    view = await cluster_view.look(session)
-    # Wall time is the right one here: it is compared with the timestamps of objects.
-    now = datetime.now(UTC).timestamp()
-    return waiting(job, view, now)
+    """The reasoning about a job; reads queues and nodes only when it is not running yet."""
+    if waits(job):
+        view = await cluster_view.look(session)
+        # Wall time is the right one here: it is compared with the timestamps of objects.
+        why = waiting(job, view, datetime.now(UTC).timestamp())
+    else:
+        why = from_status(job)
+    not_yet = waits(job) or why.phase in (Phase.ADMITTED, Phase.STARTING)
+    nodes = await cluster_view.nodes(session) if not_yet else []
+    return advised(why, job, nodes, session.namespace)
+
+
+def advised(why: Reasoning, job: Json, nodes: Sequence[Json], namespace: str) -> Reasoning:
+    """With what the person should know besides: a pod that no node holds, work that is not saved,
+    where to read about the last failure. `namespace` is the one commands use by default.
+    """
+    details = list(why.details)
+    outsized = cautions.outsized(job, nodes)
+    if outsized:
+        details.insert(0, f"{outsized}: no node can run it")
+        why = why._replace(would_help="fewer GPUs a pod in more replicas, or a larger node")
+    over = jobs.phase_of(dict(job)).final
+    starts_over = "" if over else cautions.starts_over(job)
+    if starts_over:
+        details.append(starts_over)
+    ended = [
+        each for each in (job.get("status") or {}).get("attempts") or () if each.get("endedAt")
+    ]
+    logs = ""
+    if ended and attempt_lines.failed(ended[-1]):
+        logs = attempt_lines.log_command(job, ended[-1], namespace=namespace)
+    return why._replace(details=tuple(details), logs=logs)
 
 
 def waits(job: Json) -> bool:
@@ -98,7 +123,7 @@ def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
         )  # fmt: skip
     found = scheduling.explain(view, own, now)
     holders = tuple(
-        Holder(each.namespace, _job_name(each.name), each.amount, each.priority, each.leaving)
+        Holder(each.namespace, jobs.behind(each.name), each.amount, each.priority, each.leaving)
         for each in found.holders
     )
     details = [_need(short) for short in found.shortages[1:]]  # the sentence has the first
@@ -187,12 +212,6 @@ def _workload_of(job: Json, view: Snapshot) -> Workload | None:
     every = [*view.pending.values()]
     every += [held.workload for holders in view.holders.values() for held in holders.values()]
     return next((each for each in every if each.job_uid == uid), None)
-
-
-def _job_name(workload: str) -> str:
-    """The job behind a Workload of ours: `trainingjob-NAME-8hexdigits`; others keep their name."""
-    ours = re.fullmatch(rf"{names.TRAINING_JOBS.kind.lower()}-(.+)-[0-9a-f]{{8}}", workload)
-    return ours[1] if ours else workload
 
 
 def _need(short: scheduling.Shortage) -> str:

@@ -6,17 +6,23 @@ conflict. A job that its queue could never run is refused with the queue's limit
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from clusterops.api.names import LOCAL_QUEUES, TRAINING_JOBS, WORKLOAD_PRIORITY_CLASSES
 from clusterops.api.training_job import TrainingJob
-from clusterops.cli import cluster_view
+from clusterops.cli import cautions, cluster_view
 from clusterops.cli.connection import Session
 from clusterops.cli.errors import CONFLICT, FAILED, USAGE, CommandError
+from clusterops.cli.jobs import phase_of
+from clusterops.cli.outlook import outlook
 from clusterops.core import observed, workload
 from clusterops.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound, Unreachable
 from clusterops.scheduling import parse
 from clusterops.scheduling.explain import never_fits
+from clusterops.scheduling.objects import Workload
+from clusterops.scheduling.snapshot import Snapshot
 
 FIELD_MANAGER = "clusterops-cli"
 Json = dict[str, Any]
@@ -29,10 +35,21 @@ class Submitted(NamedTuple):
     created: bool
 
 
+class Submission(NamedTuple):
+    """What was submitted, and what to tell about it: `warnings` of what the jobs will wait for,
+    `notes` of what they do without, `outlook` of a dry run: what would become of them.
+    """
+
+    done: list[Submitted]
+    warnings: list[str]
+    notes: list[str]
+    outlook: list[str]
+
+
 async def submit_all(
     session: Session, jobs: Sequence[Json], *, dry_run: bool = False
-) -> tuple[list[Submitted], list[str]]:
-    """Creates the jobs, or none of them; also returns warnings about what they will wait for.
+) -> Submission:
+    """Creates the jobs, or none of them.
 
     Raises:
         CommandError: a job of that name exists and is another one, or could never run.
@@ -40,15 +57,25 @@ async def submit_all(
     """
     present = await asyncio.gather(*(_present(session, job) for job in jobs))
     missing = [job for job, there in zip(jobs, present, strict=True) if there is None]
-    warnings = await _check_queues(session, missing)
+    view = await cluster_view.look(session, workloads=dry_run)
+    warnings = await _check_queues(session, view, missing)
+    warnings += await _check_nodes(session, missing)
+    outlook = await _outlook(session, view, missing) if dry_run else []
     if dry_run or len(missing) > 1:
         # With several, what the server refuses should show before the first one exists.
         checked = await asyncio.gather(*(_create(session, job, dry_run=True) for job in missing))
     created = iter(checked if dry_run else await _create_in_turn(session, missing))
-    return [
+    done = [
         Submitted(there, False) if there is not None else Submitted(next(created), True)
         for there in present
-    ], warnings
+    ]
+    fresh = [(each.job, cautions.starts_over(each.job)) for each in done if each.created]
+    notes = [
+        f"{_name(job)}: {caution} (checkpoint.directory, or --checkpoints CLAIM)"
+        for job, caution in fresh
+        if caution
+    ]
+    return Submission(done, warnings, notes, outlook)
 
 
 async def only_queue(session: Session) -> str:
@@ -83,14 +110,25 @@ async def _present(session: Session, job: Json) -> Json | None:
     if there is not None:
         differing = differences(there, job)
         if differing:
-            raise CommandError(
-                f"another job {metadata['name']} exists in namespace {metadata['namespace']}; "
-                f"it differs in {', '.join(differing)}",
-                "give this one another name, or delete the other with: kubectl delete tj "
-                f"-n {metadata['namespace']} {metadata['name']}",
-                CONFLICT,
-            )
+            raise _conflict(there, differing)
     return there
+
+
+def _conflict(there: Json, differing: Sequence[str]) -> CommandError:
+    """That the name is taken, and by what."""
+    metadata = there["metadata"]
+    where = f"{metadata['name']} in namespace {metadata['namespace']}"
+    if list(differing) == ["spec.stop"]:
+        # The same job: somebody cancelled it, and the object stays for those who ask about it.
+        what = f"the job {where} was cancelled and is still there ({phase_of(there)})"
+    else:
+        what = f"there is another job {where}; it differs in {', '.join(differing)}"
+    return CommandError(
+        what,
+        "give this one another name, or delete the other with: kubectl delete tj "
+        f"-n {metadata['namespace']} {metadata['name']}",
+        CONFLICT,
+    )
 
 
 def differences(there: Json, wanted: Json) -> list[str]:
@@ -103,11 +141,8 @@ def differences(there: Json, wanted: Json) -> list[str]:
     return [f"spec.{field}" for field in specs[1] if specs[0].get(field) != specs[1][field]]
 
 
-async def _check_queues(session: Session, jobs: Sequence[Json]) -> list[str]:
+async def _check_queues(session: Session, view: Snapshot, jobs: Sequence[Json]) -> list[str]:
     """Refuses what can never run; warns of names that do not exist (yet)."""
-    if not jobs:
-        return []
-    view = await cluster_view.look(session, workloads=False)
     warnings = []
     for job in jobs:
         space, spec = job["metadata"]["namespace"], job["spec"]
@@ -131,6 +166,44 @@ async def _check_queues(session: Session, jobs: Sequence[Json]) -> list[str]:
     return warnings
 
 
+async def _check_nodes(session: Session, jobs: Sequence[Json]) -> list[str]:
+    """Warns of pods that no node could hold: their quota would be held for nothing."""
+    nodes = await cluster_view.nodes(session) if jobs else []
+    found = [(job, cautions.outsized(job, nodes)) for job in jobs]
+    return [
+        f"{_name(job)}: {outsized}: it would hold its quota and not run; ask for less a pod, in "
+        "more replicas"
+        for job, outsized in found
+        if outsized
+    ]
+
+
+async def _outlook(session: Session, view: Snapshot, jobs: Sequence[Json]) -> list[str]:
+    """What would become of each job if it were submitted now."""
+    lines = []
+    running: list[Json] = []
+    if jobs:
+        with suppress(Forbidden):
+            running, _ = await session.client.list(TRAINING_JOBS)
+    # Wall time is the right one here: it is compared with the timestamps of objects.
+    now = datetime.now(UTC).timestamp()
+    for job in jobs:
+        priority = await _priority(session, job["spec"].get("priorityClassName"))
+        ready = _as_workload(job, priority)
+        lines += [f"{_name(job)}: {line}" for line in outlook(view, ready, running, now)]
+    return lines
+
+
+async def _priority(session: Session, name: str | None) -> int:
+    """The value of a priority class; 0 for none, and for one that cannot be read."""
+    if name is None:
+        return 0
+    with suppress(Forbidden):
+        found = await session.client.find(WORKLOAD_PRIORITY_CLASSES, None, name)
+        return int((found or {}).get("value") or 0)
+    return 0
+
+
 async def _priority_warning(session: Session, name: str | None) -> list[str]:
     if name is None:
         return []
@@ -145,11 +218,11 @@ async def _priority_warning(session: Session, name: str | None) -> list[str]:
     return [f"priority class {name} does not exist{hint}: the job waits until it does"]
 
 
-def _as_workload(job: Json) -> Any:
+def _as_workload(job: Json, priority: int = 0) -> Workload:
     """The job as the scheduling room knows one, before the server has seen it."""
     name = _name(job)
     seen = {**job, "metadata": {**job["metadata"], "name": name, "uid": "not-yet"}}
-    return parse.workload(workload.desired_workload(observed.training_job(seen), 0))
+    return parse.workload(workload.desired_workload(observed.training_job(seen), priority))
 
 
 def _name(job: Json) -> str:

@@ -114,11 +114,11 @@ def submit(
             jobs = [_in_namespace(job, session, namespace) for job in _manifests(text, source)]
         else:
             jobs = [await _from_command(session, request)]
-        done, warnings = await submission.submit_all(session, jobs, dry_run=dry_run)
-        _report(done, warnings, output, dry_run)
+        found = await submission.submit_all(session, jobs, dry_run=dry_run)
+        _report(found, output, dry_run)
         if dry_run or not (wait or watch):
             return 0
-        return await _until_the_end(session, done, watch, timeout)
+        return await _until_the_end(session, found.done, watch, timeout)
 
     code = connection.run(connection.Target(kubeconfig, context, namespace), work)
     raise typer.Exit(code)
@@ -223,14 +223,17 @@ async def _from_command(session: Any, request: Any) -> dict[str, Any]:
     return job
 
 
-def _report(done: Any, warnings: list[str], form: Format, dry_run: bool) -> None:
+def _report(found: Any, form: Format, dry_run: bool) -> None:
     """Data of what was submitted to standard output; warnings and what to do next to the person."""
     from clusterops.api.names import TRAINING_JOBS
     from clusterops.api.text import printable
     from clusterops.cli import output
 
-    for warning in dict.fromkeys(warnings):
+    done = found.done
+    for warning in dict.fromkeys(found.warnings):
         output.say(f"warning: {warning}")
+    for note in found.notes:
+        output.say(f"note: {note}")
     if form is Format.JSON and len(done) > 1:
         output.write_json([each.job for each in done])
         return
@@ -249,6 +252,8 @@ def _report(done: Any, warnings: list[str], form: Format, dry_run: bool) -> None
                 printable(f"{metadata['name']} {what} queue {each.job['spec']['queueName']}")
             )
     if dry_run:
+        for line in found.outlook:
+            output.say(f"outlook: {line}")
         output.say("nothing was created: dry run")
     elif form in (Format.TABLE, Format.WIDE) and sys.stderr.isatty() and len(done) == 1:
         name = done[0].job["metadata"]["name"]
@@ -256,21 +261,18 @@ def _report(done: Any, warnings: list[str], form: Format, dry_run: bool) -> None
 
 
 async def _until_the_end(session: Any, done: Any, watch: bool, timeout: float | None) -> int:
-    """Waits for each job; the exit code of the first that did not succeed."""
+    """Waits for each job, telling what befalls its attempts; `watch`: and how far it is.
+
+    Returns the exit code of the first that did not succeed.
+    """
     from dataclasses import replace
 
     from clusterops.cli import errors, jobs, output
 
     codes = []
     for each in done:
-        metadata, seen = each.job["metadata"], [""]
-
-        def tell(job: dict[str, Any], seen: list[str] = seen) -> None:
-            line = jobs.headline(job)
-            if watch and line != seen[0]:
-                output.say(f"{job['metadata']['name']}: {line}")
-                seen[0] = line
-
+        metadata = each.job["metadata"]
+        tell = _teller(metadata["name"], session.namespace, watch)
         there = replace(session, namespace=metadata["namespace"])
         try:
             last = await jobs.until_final(
@@ -280,6 +282,24 @@ async def _until_the_end(session: Any, done: Any, watch: bool, timeout: float | 
             output.say(str(error))
             return errors.JOB_NOT_FINISHED
         codes.append(jobs.outcome(last))
-        if not watch:
-            output.say(f"{metadata['name']}: {jobs.headline(last) if last else 'it was deleted'}")
+        if last is None:
+            output.say(f"{metadata['name']}: it was deleted")
     return next((code for code in codes if code), errors.DONE)
+
+
+def _teller(name: str, namespace: str, watch: bool) -> Any:
+    """Says what is new in each state of a job; with `watch` steps too."""
+    from clusterops.cli import attempt_lines, jobs, output
+
+    seen: list[Any] = [None, ""]
+
+    def tell(job: dict[str, Any]) -> None:
+        lines = attempt_lines.told(seen[0], job, namespace=namespace)
+        steps = jobs.progress_words(job.get("status") or {})
+        if watch and not jobs.phase_of(job).final and steps not in ("", seen[1]):
+            lines.append(steps)
+        for line in lines:
+            output.say(f"{name}: {line}")
+        seen[:] = [job, steps]
+
+    return tell

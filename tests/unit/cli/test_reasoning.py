@@ -195,3 +195,38 @@ def test_a_suspended_job_is_told_how_to_go_on() -> None:
 )  # fmt: skip
 def test_only_a_job_that_wants_quota_waits_for_it(phase: str, suspend: bool, waits: bool) -> None:
     assert reasoning.waits(job("a", 1, {"phase": phase}, suspend=suspend)) is waits
+
+
+def test_a_pod_that_no_node_holds_is_told_first_with_what_would_help() -> None:
+    starting = job("big", 8, {"phase": "Starting", "reason": "WaitingForNodes", "gpus": 8})
+    node = {"metadata": {"name": "n0"}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}}
+    why = reasoning.advised(reasoning.from_status(starting), starting, [node], "research")
+    assert why.details[0] == (
+        "each of its pods asks for 8 nvidia.com/gpu, and the largest node, n0, has 4: "
+        "no node can run it"
+    )
+    assert "fewer GPUs a pod" in why.would_help
+
+
+def test_a_job_that_saves_nowhere_is_told_so_until_it_has_ended() -> None:
+    def details(status: dict, **spec: object) -> tuple[str, ...]:
+        of = job("llm", 1, status, **spec)
+        return reasoning.advised(reasoning.from_status(of), of, [], "research").details
+
+    running = {"phase": "Running", "gpus": 1, "attempt": 1}
+    assert any("it starts over" in line for line in details(running))
+    assert details(running, checkpoint={"directory": "/checkpoints/llm"}) == ()
+    assert details({"phase": "Succeeded"}) == ()
+
+
+def test_a_failure_ends_with_the_command_for_the_log_of_the_rank_to_blame() -> None:
+    ended = {
+        "number": 2, "startedAt": "2026-11-30T19:00:00Z", "endedAt": "2026-11-30T19:00:10Z",
+        "cause": "UserError", "message": "rank 3 on n0 exited with code 1",
+    }  # fmt: skip
+    failed = job("llm", 8, {"phase": "Failed", "attempts": [ended]})
+    why = reasoning.from_status(failed)
+    here = reasoning.advised(why, failed, [], "research")
+    assert here.logs == "clusterops logs llm --rank 3 --attempt 2"
+    elsewhere = reasoning.advised(why, failed, [], "default")
+    assert elsewhere.logs == "clusterops logs llm -n research --rank 3 --attempt 2"
