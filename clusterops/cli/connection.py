@@ -49,12 +49,37 @@ def local_folder(target: Target, environ: Mapping[str, str]) -> StateFolder | No
     return folder if folder.kubeconfig.exists() and folder.is_locked() else None
 
 
+def asleep(target: Target, environ: Mapping[str, str]) -> StateFolder | None:
+    """Local mode's folder when it is down and the person may have meant it: nothing names another
+    cluster, or its own kubeconfig is what is named.
+    """
+    folder = StateFolder(default_path(environ))
+    named = target.kubeconfig or (None if environ.get(ENV_HOME) else environ.get("KUBECONFIG"))
+    meant = not target.context and (not named or Path(named) == folder.kubeconfig)
+    if not meant or not folder.kubeconfig.exists() or folder.is_locked():
+        return None
+    return folder
+
+
 def run(target: Target, work: Callable[[Session], Awaitable[T]]) -> T:
     """Runs `work` with a connection, in an event loop of its own, and closes it.
+
+    An error carries a note when local mode is down and the person may have meant it: whatever was
+    asked, of another cluster or of none, that is likely to be why it was not found.
 
     Raises:
         clusterops.kube.errors.KubeError: no cluster is configured, or what `work` met there.
     """
+    try:
+        return _connected(target, work)
+    except Exception as error:  # only to add to it: it goes on to the edge of the process
+        folder = asleep(target, os.environ)
+        if folder is not None:
+            error.add_note(f"local mode in {folder.root} is down; start it with: clusterops up")
+        raise
+
+
+def _connected(target: Target, work: Callable[[Session], Awaitable[T]]) -> T:
     folder = local_folder(target, os.environ)
     found = connect.load(
         folder.kubeconfig if folder else target.kubeconfig,

@@ -55,11 +55,12 @@ class CommandError(Exception):
 
 
 class Failure(NamedTuple):
-    """What is printed, and the exit code."""
+    """What is printed, and the exit code. `notes` are what else may have to do with it."""
 
     code: int
     what: str
     way_out: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def guarded(command: Callable[[], Any], *, debug: bool = False) -> int:
@@ -79,6 +80,7 @@ def guarded(command: Callable[[], Any], *, debug: bool = False) -> int:
         if debug:
             traceback.print_exc()
         failure = failure_of(error)
+        failure = failure._replace(notes=tuple(getattr(error, "__notes__", ())))
         show(failure)
         return failure.code
     return result if isinstance(result, int) else DONE
@@ -90,6 +92,8 @@ def show(failure: Failure) -> None:
     print(f"error: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
     if failure.way_out:
         print(f"  try: {printable(failure.way_out)}", file=sys.stderr)
+    for note in failure.notes:
+        print(f"  note: {printable(note)}", file=sys.stderr)
 
 
 def failure_of(error: BaseException) -> Failure:

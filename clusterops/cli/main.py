@@ -106,14 +106,32 @@ app = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib import metadata
+
+        typer.echo(f"clusterops {metadata.version('clusterops')}")
+        raise typer.Exit
+
+
 @app.callback()
 def clusterops(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_say_version,
+            is_eager=True,
+            help="This program's version; the server's too: clusterops version.",
+        ),
+    ] = False,
 ) -> None:
     """Run AI training on a cluster: by priority, and with almost nothing lost when GPUs move on.
 
     Start on this machine with: clusterops up
     """
+    del version  # its callback has ended the program
     del debug  # read by errors.guarded, which also sees failures before this function is called
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -81,6 +82,11 @@ def test_help_names_every_command_that_is_not_hidden(capsys) -> None:
     text = capsys.readouterr().out
     for row in main.COMMANDS:
         assert (f"  {row.name} " in text) is not row.hidden
+
+
+def test_the_version_is_said_without_a_cluster_or_a_command(capsys) -> None:
+    assert main.main(["--version"]) == errors.DONE
+    assert re.fullmatch(r"clusterops \d+\.\d+\S*\n", capsys.readouterr().out)
 
 
 def test_a_misspelt_command_is_refused_with_what_was_meant(capsys) -> None:
