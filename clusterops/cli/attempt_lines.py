@@ -56,7 +56,7 @@ def told(before: Json | None, after: Json, *, namespace: str | None = None) -> l
 def _attempt_lines(seen: Json, attempt: Json, job: Json, namespace: str | None) -> list[str]:
     name = f"attempt {attempt['number']}"
     lines = []
-    if attempt.get("startedAt") and not seen.get("startedAt"):
+    if attempt.get("startedAt") and not seen.get("startedAt") and not attempt.get("endedAt"):
         nodes = ", ".join(dict.fromkeys(attempt.get("nodes") or ()))
         lines.append(f"{name} runs{f' on {nodes}' if nodes else ''}")
     if attempt.get("endedAt") and not seen.get("endedAt"):

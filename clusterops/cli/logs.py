@@ -26,6 +26,10 @@ def logs(
     tail: Annotated[
         int | None, typer.Option(min=0, help="Only so many last lines of each rank.")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Only what is newer than this: 90s, 10m, 1h30m."),
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Pass control characters of the job through.")
     ] = False,
@@ -47,7 +51,9 @@ def logs(
     if all_ranks and rank:
         raise CommandError("--all-ranks and --rank exclude each other", "", USAGE)
     ranks = None if all_ranks else rank or UNSAID
-    write = _writer(prefixed=ranks is None or len(ranks) > 1, raw=raw)
+    write = _writer(
+        prefixed=ranks is None or len(ranks) > 1, raw=raw, oldest=_oldest(since) if since else None
+    )
 
     async def work(session: connection.Session) -> int:
         from clusterops.cli import jobs, log_stream
@@ -62,6 +68,20 @@ def logs(
 
     code = connection.run(connection.Target(kubeconfig, context, namespace), work)
     raise typer.Exit(code)
+
+
+def _oldest(since: str) -> Any:
+    """The moment that a duration before now is."""
+    from datetime import UTC, datetime, timedelta
+
+    from clusterops.cli.durations import seconds_of
+    from clusterops.cli.errors import USAGE, CommandError
+
+    try:
+        # Wall time is the right one here: it is compared with the timestamps of lines.
+        return datetime.now(UTC) - timedelta(seconds=seconds_of(since))
+    except (ValueError, OverflowError) as error:
+        raise CommandError(f"--since: {error}", "--since 10m", USAGE) from error
 
 
 async def _print_once(
@@ -127,14 +147,18 @@ def _within(moment: Any, job: dict[str, Any], attempt: int) -> bool:
     return (before is None or moment > before) and (last or own is None or moment <= own)
 
 
-def _writer(*, prefixed: bool, raw: bool) -> Any:
-    """Prints lines: those of ranks are data, those about the job are messages."""
+def _writer(*, prefixed: bool, raw: bool, oldest: Any = None) -> Any:
+    """Prints lines: those of ranks are data, those about the job are messages. Lines before
+    `oldest` are left out.
+    """
     from clusterops.api.text import printable
     from clusterops.cli.output import BOLD, coloured
 
     bold = coloured(sys.stderr)
 
     def write(line: Any) -> None:
+        if oldest is not None and line.moment < oldest:
+            return
         if line.rank is None:
             text = printable(f"--- {line.moment.astimezone():%H:%M:%S} {line.text}")
             sys.stdout.flush()  # so that both streams of one terminal stay in order

@@ -38,6 +38,7 @@ COMMANDS = (
     Row("cancel", "clusterops.cli.cancel", "cancel", "Stop jobs, after a last checkpoint."),
     Row("describe", "clusterops.cli.describe", "describe", "Everything about one job."),
     Row("explain", "clusterops.cli.explain", "explain", "Why a job is where it is, in a sentence."),
+    Row("top", "clusterops.cli.top", "top", "Who uses the GPUs: by node and by job."),
     Row("health", "clusterops.cli.health", "app", "GPU faults: what a line means, and what to do."),
     Row(
         "rlhf",
@@ -45,6 +46,7 @@ COMMANDS = (
         "app",
         "Reinforcement learning from rewards: train, doctor, story.",
     ),
+    Row("manifests", "clusterops.cli.manifests", "manifests", "Print what a cluster needs."),
     Row("operator", "clusterops.cli.serve", "operator", "Run the operator of a cluster."),
     Row("agent", "clusterops.cli.serve", "agent", "Run this machine as a node."),
     Row("version", "clusterops.cli.version", "version", "Versions of this program and the server."),

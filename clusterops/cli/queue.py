@@ -32,6 +32,7 @@ def queue(
     all_namespaces: Annotated[
         bool, typer.Option("-A", "--all-namespaces", help="Jobs of every namespace.")
     ] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Only jobs that you submitted.")] = False,
     state: Annotated[
         list[str] | None, typer.Option(help="Only jobs in this phase; may be repeated.")
     ] = None,
@@ -52,12 +53,13 @@ def queue(
 
     async def work(session: connection.Session) -> None:
         space = None if all_namespaces else session.namespace
-        async for again in _rounds(watch):
-            columns, rows = await fetch(session, space)
+        user = await _caller(session) if mine else None
+        async for again in rounds(watch):
+            columns, rows = await fetch(session, space, user)
             rows = arrange(columns, rows, wanted)
             if again:
                 sys.stdout.write("\x1b[H\x1b[J")
-            show(columns, rows, output, limit, space)
+            show(columns, rows, output, limit, space, mine=mine)
             sys.stdout.flush()
 
     connection.run(connection.Target(kubeconfig, context, namespace), work)
@@ -79,7 +81,22 @@ def _phases(words: list[str]) -> list[str]:
     return [by_lower_case[word.lower()] for word in words]
 
 
-async def _rounds(watch: bool) -> AsyncIterator[bool]:
+async def _caller(session: Any) -> str:
+    from clusterops.cli import identity
+    from clusterops.cli.errors import FAILED, CommandError
+
+    user = await identity.user_of(session)
+    if not user:
+        raise CommandError(
+            "the server does not say who you are, so --mine cannot tell your jobs from others'",
+            "leave --mine out",
+            FAILED,
+        )
+    return user
+
+
+async def rounds(watch: bool) -> AsyncIterator[bool]:
+    """Once, or again and again while somebody watches; whether the screen is to be cleared."""
     import asyncio
 
     yield watch
@@ -89,19 +106,20 @@ async def _rounds(watch: bool) -> AsyncIterator[bool]:
 
 
 async def fetch(
-    session: Any, namespace: str | None
+    session: Any, namespace: str | None, user: str | None = None
 ) -> tuple[list[dict[str, Any]], list[list[Any]]]:
     """Column definitions and rows of all jobs, page by page; NAMESPACE leads when there are many.
 
-    Rows come without objects; with several namespaces their metadata must come along, since only
-    there the namespace is said.
+    `user`: only what that user submitted. Rows come without objects; their metadata must come along
+    where the namespace, or who submitted the job, is wanted: it is said only there.
     """
-    from clusterops.cli import table_pages
+    from clusterops.cli import identity, table_pages
     from clusterops.kube.errors import Gone
     from clusterops.kube.transport import resource_path
 
     path = resource_path(TRAINING_JOBS, namespace)
-    query = {"includeObject": "None" if namespace else "Metadata", "limit": str(PAGE_ROWS)}
+    bare = namespace is not None and user is None
+    query = {"includeObject": "None" if bare else "Metadata", "limit": str(PAGE_ROWS)}
     columns: list[dict[str, Any]] = []
     rows: list[list[Any]] = []
     while True:
@@ -115,6 +133,8 @@ async def fetch(
             continue
         page = table_pages.decode(body)
         columns = columns or page.columns
+        if user is not None:
+            page = page.only(lambda annotations: identity.submitter(annotations) == user)
         rows += page.rows if namespace else page.rows_with_namespace()
         if not page.continue_token:
             break
@@ -140,6 +160,8 @@ def show(
     form: Format,
     limit: int | None,
     namespace: str | None,
+    *,
+    mine: bool = False,
 ) -> None:
     """Prints the jobs in the form asked for; what was left out is said on standard error."""
     from clusterops.api.text import printable
@@ -157,7 +179,8 @@ def show(
         return
     if not rows:
         where = f"in namespace {namespace}" if namespace else "in any namespace"
-        output.say(f"no jobs {where}; submit one with: clusterops submit FILE")
+        whose = " of yours" if mine else ""
+        output.say(f"no jobs{whose} {where}; submit one with: clusterops submit FILE")
         return
     narrow = [
         place

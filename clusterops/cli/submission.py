@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from clusterops.api.names import LOCAL_QUEUES, TRAINING_JOBS, WORKLOAD_PRIORITY_CLASSES
 from clusterops.api.training_job import TrainingJob
-from clusterops.cli import cautions, cluster_view
+from clusterops.cli import cautions, cluster_view, identity
 from clusterops.cli.connection import Session
 from clusterops.cli.errors import CONFLICT, FAILED, USAGE, CommandError
 from clusterops.cli.jobs import phase_of
@@ -55,6 +55,8 @@ async def submit_all(
         CommandError: a job of that name exists and is another one, or could never run.
         KubeError: the server refused one; those created before it are taken back.
     """
+    user = await identity.user_of(session)
+    jobs = [identity.marked(job, user) for job in jobs]
     present = await asyncio.gather(*(_present(session, job) for job in jobs))
     missing = [job for job, there in zip(jobs, present, strict=True) if there is None]
     view = await cluster_view.look(session, workloads=dry_run)

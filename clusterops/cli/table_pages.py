@@ -1,5 +1,6 @@
 """Pages of a Table as the API server sends them, decoded without building what is not shown."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 
 class _Metadata(msgspec.Struct):
     namespace: str = ""
+    annotations: dict[str, str] | None = None
 
 
 class _Object(msgspec.Struct):
@@ -29,12 +31,24 @@ class _Table(msgspec.Struct, rename="camel"):
 
 
 class Page(NamedTuple):
-    """One page: its columns (empty on later pages), its cells, and where to go on."""
+    """One page: its columns (empty on later pages), its cells, what its objects' metadata say when
+    they came along, and where to go on.
+    """
 
     columns: list[dict[str, Any]]
     rows: list[list[Any]]
     namespaces: list[str]
+    annotations: list[dict[str, str] | None]
     continue_token: str
+
+    def only(self, wanted: Callable[[dict[str, str] | None], bool]) -> "Page":
+        """The page with the rows alone whose object has annotations that are wanted."""
+        kept = [index for index, each in enumerate(self.annotations) if wanted(each)]
+        return self._replace(
+            rows=[self.rows[index] for index in kept],
+            namespaces=[self.namespaces[index] for index in kept],
+            annotations=[self.annotations[index] for index in kept],
+        )
 
     def rows_with_namespace(self) -> list[list[Any]]:
         """The cells with the namespace of their object before them."""
@@ -59,5 +73,6 @@ def decode(body: bytes) -> Page:
         table.column_definitions,
         [row.cells for row in table.rows],
         [row.object.metadata.namespace if row.object else "" for row in table.rows],
+        [row.object.metadata.annotations if row.object else None for row in table.rows],
         table.metadata.continue_token,
     )

@@ -165,6 +165,120 @@ def test_wait_ends_as_the_job_did(capsys, server, status, code) -> None:
     assert run(capsys, "submit", "--wait", COUNTER)[0] == code
 
 
+def test_wait_tells_each_failure_and_the_command_for_its_log(capsys, server) -> None:
+    assert run(capsys, "submit", COUNTER)[0] == errors.DONE
+    ended = {
+        "number": 1, "startedAt": "2026-11-30T19:00:00Z", "endedAt": "2026-11-30T19:00:10Z",
+        "cause": "UserError", "message": "rank 0 on node-0 exited with code 3",
+    }  # fmt: skip
+    set_status(server, "counter", phase="Failed", reason="UserError", attempt=1, attempts=[ended])
+    code, _, err = run(capsys, "submit", "--wait", COUNTER)
+    assert code == errors.JOB_FAILED
+    assert len(err.splitlines()) == 2, err
+    first, last = err.splitlines()
+    assert first == (
+        "counter: attempt 1 ended (UserError): rank 0 on node-0 exited with code 3; "
+        "its log: clusterops logs counter -n research --rank 0 --attempt 1"
+    )
+    assert last == "counter: Failed, the job's own process failed, after 1 attempt"
+
+
+@pytest.fixture
+def small_node(server):
+    """A node with two GPUs."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "small"},
+        "status": {
+            "allocatable": {"nvidia.com/gpu": "2"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+    assert server.request("POST", "/api/v1/nodes", node).status == 201
+    server.request(
+        "PATCH", "/api/v1/nodes/small/status", {"status": node["status"]},
+        headers={"Content-Type": "application/merge-patch+json"},
+    )  # fmt: skip
+    yield "small"
+    server.request("DELETE", "/api/v1/nodes/small")
+
+
+def test_a_pod_that_no_node_holds_is_a_warning_that_names_the_largest(
+    capsys, server, small_node
+) -> None:
+    words = ["--name", "wide", "--gpus", "4", "--image", "i", "--", "python", "x.py"]
+    code, _, err = run(capsys, "submit", *IN_RESEARCH, *words)
+    assert code == errors.DONE
+    assert "asks for 4 nvidia.com/gpu, and the largest node, small, has 2" in err
+    _, out, _ = run(capsys, "explain", "wide", *IN_RESEARCH)
+    assert "the largest node, small, has 2: no node can run it" in out
+
+
+def test_a_job_that_saves_nowhere_is_noted_once(capsys, server) -> None:
+    words = ["--name", "loose", "--image", "i", "--", "python", "x.py"]
+    _, _, err = run(capsys, "submit", *IN_RESEARCH, *words)
+    assert (
+        "note: loose: it has no checkpoint directory: when it is preempted, it starts over" in err
+    )
+    _, _, err = run(capsys, "submit", *IN_RESEARCH, *words)
+    assert "note:" not in err, "it is unchanged"
+    assert "note:" not in run(capsys, "submit", COUNTER)[2]
+
+
+def test_a_cancelled_job_of_the_same_name_is_told_apart_from_another_job(capsys, server) -> None:
+    create_job(server, example("counter"))
+    assert run(capsys, "cancel", "counter", *IN_RESEARCH)[0] == errors.DONE
+    code, _, err = run(capsys, "submit", COUNTER)
+    assert code == errors.CONFLICT
+    assert "the job counter in namespace research was cancelled and is still there" in err
+    assert "kubectl delete tj -n research counter" in err
+
+
+def test_a_dry_run_says_what_would_become_of_the_job(capsys, server) -> None:
+    code, _, err = run(capsys, "submit", "--dry-run", COUNTER)
+    assert code == errors.DONE
+    assert "outlook: counter: it would get its quota at once" in err
+    assert "outlook: counter: not known: " in err
+
+
+def test_the_queue_of_ones_own_jobs(capsys, server) -> None:
+    create_job(
+        server, {**example("counter"), "metadata": {"name": "theirs", "namespace": "research"}}
+    )
+    code, out, err = run(capsys, "queue", *IN_RESEARCH, "--mine")
+    assert (code, out) == (errors.DONE, "")
+    assert "no jobs of yours in namespace research" in err
+    assert run(capsys, "submit", COUNTER)[0] == errors.DONE
+    user = get_job(server, "counter")["metadata"]["annotations"]["clusterops.io/user"]
+    assert user
+    for words in (IN_RESEARCH, ("-A",)):
+        _, out, _ = run(capsys, "queue", *words, "--mine", "-o", "json")
+        assert [row["name"] for row in json.loads(out)] == ["counter"]
+
+
+def test_top_shows_the_gpus_by_node_and_by_job(capsys, server, small_node) -> None:
+    create_job(server, example("counter"))
+    set_status(server, "counter", phase="Running", gpus=1, attempt=1)
+    labels = {"clusterops.io/job": "counter", "clusterops.io/attempt": "1",
+              "clusterops.io/rank": "0"}  # fmt: skip
+    container = {"name": "t", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "counter-1-0", "namespace": "research", "labels": labels},
+        "spec": {"containers": [container], "nodeName": small_node},
+    }
+    assert server.request("POST", "/api/v1/namespaces/research/pods", pod).status == 201
+    code, out, _ = run(capsys, "top", *IN_RESEARCH)
+    assert code == errors.DONE
+    lines = [line.split() for line in out.splitlines()]
+    assert ["small", "A.", "1/2", "Ready"] in lines
+    assert any(line[:2] == ["A", "research/counter"] for line in lines)
+    _, out, _ = run(capsys, "top", "-o", "json")
+    assert json.loads(out)["nodes"][0]["used"] == 1
+
+
 def test_wait_gives_up_in_time_and_says_where_the_job_is(capsys, server) -> None:
     code, _, err = run(capsys, "submit", "--wait", "--timeout", "0.3", COUNTER)
     assert code == errors.JOB_NOT_FINISHED

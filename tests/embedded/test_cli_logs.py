@@ -14,6 +14,7 @@ from support.cli_cluster import (
     create_job,
     example,
     install_queues,
+    now,
     set_pod_phase,
     set_status,
     write_log,
@@ -106,6 +107,17 @@ def test_without_rank_0_the_one_that_is_left_is_printed(capsys, server, job) -> 
 
 def test_the_last_lines_alone(capsys, job) -> None:
     assert run(capsys, "logs", "counter", "--tail", "1")[1] == "rank 0 \\x1b[31mgoes\\r on\n"
+
+
+def test_only_what_is_newer_than_a_duration(capsys, server, job) -> None:
+    pod = add_pod(server, "counter", 2, 7)
+    write_log(server, pod, f"{now()} just now")
+    words = ["logs", "counter", "--all-ranks", "--since"]
+    assert run(capsys, *words, "10m")[1] == "[rank 7] just now\n"
+    assert len(run(capsys, *words, "36500d")[1].splitlines()) == 5
+    code, _, err = run(capsys, *words, "yesterday")
+    assert code == errors.USAGE
+    assert "expected e.g. 90s, 10m or 1h30m" in err
 
 
 def test_what_befell_the_job_is_told_beside_its_log(capsys, server, job) -> None:

@@ -22,7 +22,17 @@ def test_cells_come_with_or_without_their_namespace() -> None:
 
 def test_rows_without_objects_and_no_rows_at_all() -> None:
     assert page(rows=[{"cells": ["a"], "object": None}]).rows == [["a"]]
-    assert page() == ([], [], [], "")
+    assert page() == ([], [], [], [], "")
+
+
+def test_a_page_can_be_narrowed_to_the_rows_of_some_objects() -> None:
+    def row(name: str, **annotations: str) -> dict:
+        metadata = {"name": name, "namespace": "n", "annotations": annotations}
+        return {"cells": [name], "object": {"metadata": metadata}}
+
+    rows = [row("a", by="me"), row("b"), row("c", by="me"), {"cells": ["d"], "object": None}]
+    narrowed = page(rows=rows).only(lambda annotations: (annotations or {}).get("by") == "me")
+    assert narrowed.rows_with_namespace() == [["n", "a"], ["n", "c"]]
 
 
 def test_an_answer_that_is_no_table_is_named() -> None:
