@@ -35,6 +35,10 @@ MATRIX = 4096
 MEMORY_SHARE = 0.8
 MAX_RESULT_BYTES = 4000  # what a termination message holds
 _PATTERNS = (0x55, 0xAA)
+MISSING = "missing"
+MISCOMPUTES = "miscomputes"
+SIMULATED_MATRIX = 48
+SIMULATED_BYTES = 1 << 20
 
 
 def nvml_faults(expected: int) -> list[str]:
@@ -124,21 +128,80 @@ def _hold(torch: Any, index: int) -> list[str]:
     return []
 
 
-def simulated_faults(expected: int, environment: Mapping[str, str]) -> list[str]:
-    """For GPUs that exist only by name: as many names as there should be."""
+def simulated_faults(
+    expected: int, environment: Mapping[str, str], broken: Mapping[str, Mapping[str, int]]
+) -> list[str]:
+    """The same questions about GPUs that exist only by name. `broken` says of some, by index, which
+    quantities are not well, or that they are MISSING or compute wrong (MISCOMPUTES).
+    """
     names = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return [] if len(names) >= expected else [f"{len(names)} GPUs are there of {expected}"]
+    there = len(names) - sum(bool(values.get(MISSING)) for values in broken.values())
+    faults = [] if there >= expected else [f"{there} GPUs are there of {expected}"]
+    for index, values in sorted(broken.items()):
+        faults += [f"GPU {index}: {fault}" for fault in value_faults(values)]
+    return faults
 
 
-def verify(expected: int, *, simulated: bool, seconds: float) -> dict[str, Any]:
-    """All checks; stops at the first kind that fails, since the next would only hang."""
+def simulated_compute_faults(
+    expected: int, broken: Mapping[str, Mapping[str, int]], measured: dict[str, float]
+) -> list[str]:
+    """A product and a pattern on the processor, in the place of each GPU; twice with one result."""
+    faults = []
+    for index in range(expected):
+        began = time.monotonic()
+        off = int(bool(broken.get(str(index), {}).get(MISCOMPUTES)))
+        if _product(index, 0) != _product(index, off):
+            faults.append(f"GPU {index}: the same product came out differently")
+        measured[f"megaflops{index}"] = round(
+            4 * SIMULATED_MATRIX**3 / max(time.monotonic() - began, 1e-6) / 1e6, 1
+        )
+        for pattern in _PATTERNS:
+            held = bytearray([pattern]) * SIMULATED_BYTES
+            if held.count(pattern) != SIMULATED_BYTES:
+                faults.append(f"GPU {index}: memory did not hold a pattern")
+    return faults
+
+
+def _product(seed: int, off: int) -> list[list[int]]:
+    size = range(SIMULATED_MATRIX)
+    left = [[(row * 31 + column * 17 + seed) % 97 for column in size] for row in size]
+    right = [[(row * 13 + column * 29 + seed) % 89 for row in size] for column in size]
+    return [
+        [sum(a * b for a, b in zip(row, column, strict=True)) + off for column in right]
+        for row in left
+    ]
+
+
+def simulated_gpus(file: Path | None) -> dict[str, dict[str, int]]:
+    """What the file says of GPUs that are not well; a file that is not there says nothing.
+
+    Raises ValueError for a file that says something else.
+    """
+    try:
+        told = json.loads(file.read_text()) if file is not None else {}
+    except FileNotFoundError:
+        return {}
+    if not isinstance(told, dict) or not all(isinstance(one, dict) for one in told.values()):
+        raise ValueError(f"{file} does not say how GPUs are")
+    return told
+
+
+def verify(
+    expected: int, *, seconds: float, simulated: Mapping[str, Mapping[str, int]] | None = None
+) -> dict[str, Any]:
+    """All checks; stops at the first kind that fails, since the next would only hang. `simulated`
+    says how GPUs are that exist only by name.
+    """
     measured: dict[str, float] = {}
     checks: list[tuple[str, Callable[[], list[str]]]] = [
         ("nvml", lambda: nvml_faults(expected)),
         ("compute", lambda: compute_faults(expected, seconds, measured)),
     ]
-    if simulated:
-        checks = [("names", lambda: simulated_faults(expected, os.environ))]
+    if simulated is not None:
+        checks = [
+            ("names", lambda: simulated_faults(expected, os.environ, simulated)),
+            ("compute", lambda: simulated_compute_faults(expected, simulated, measured)),
+        ]
     if expected == 0:
         checks = []
     for name, check in checks:
@@ -154,9 +217,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gpus", type=int, required=True, help="how many there should be")
     parser.add_argument("--result", type=Path, required=True, help="file for the result")
     parser.add_argument("--seconds", type=float, default=60.0, help="of multiplying, in all")
-    parser.add_argument("--simulated", action="store_true", help="the GPUs exist only by name")
+    parser.add_argument(
+        "--simulated", type=Path, nargs="?", const=Path(os.devnull), metavar="FILE",
+        help="the GPUs exist only by name; FILE says which are not well",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
-    result = verify(given.gpus, simulated=given.simulated, seconds=given.seconds)
+    simulated = None
+    if given.simulated is not None:
+        simulated = simulated_gpus(given.simulated if given.simulated.is_file() else None)
+    result = verify(given.gpus, seconds=given.seconds, simulated=simulated)
     text = json.dumps(result)
     if len(text) > MAX_RESULT_BYTES:
         text = json.dumps({"passed": result["passed"], "check": result.get("check")})

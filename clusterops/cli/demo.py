@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
-from clusterops.local.demo import preemption, report, rlhf
-from clusterops.local.demo.report import DemoReport
+from clusterops.local.demo import faults, preemption, rlhf
+from clusterops.local.demo.report import Report
 from clusterops.local.demo.stage import DemoFailed, Stage, stage
 from clusterops.local.demo.timeline import Told
 from clusterops.local.errors import LocalModeError
@@ -30,11 +30,13 @@ class Chapter(StrEnum):
     """What can be played."""
 
     PREEMPTION = "preemption"
+    FAULTS = "faults"
     RLHF = "rlhf"
 
 
-CHAPTERS: dict[Chapter, Callable[[Stage], Awaitable[DemoReport]]] = {
+CHAPTERS: dict[Chapter, Callable[[Stage], Awaitable[Report]]] = {
     Chapter.PREEMPTION: preemption.play,
+    Chapter.FAULTS: faults.play,
     Chapter.RLHF: rlhf.play,
 }
 
@@ -49,7 +51,7 @@ def demo(
         typer.Option(help="Play in this folder and leave it [default: a temporary one]."),
     ] = None,
 ) -> None:
-    """Watch jobs being admitted, preempted, saved, resumed; about a minute and a half."""
+    """Watch jobs being preempted, losing a GPU, saved, resumed; about a minute and a half a chapter."""
     folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="clusterops-demo-"))
     try:
         measured = asyncio.run(_play(chapter, StateFolder(folder)))
@@ -73,7 +75,7 @@ def demo(
         raise typer.Exit(1)
 
 
-async def _play(chapter: Chapter, folder: StateFolder) -> DemoReport:
+async def _play(chapter: Chapter, folder: StateFolder) -> Report:
     playing = asyncio.current_task()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -99,17 +101,13 @@ def _tell(line: Told) -> None:
         sys.stdout.flush()
 
 
-def _show(measured: DemoReport) -> None:
-    rows = [report.COLUMNS, *report.rows(measured)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(report.COLUMNS))]
+def _show(measured: Report) -> None:
+    rows = measured.table()
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     typer.echo()
     for row in rows:
         typer.echo(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
     typer.echo()
-    typer.echo(
-        f"from eviction to the urgent job's first step: {measured.eviction_to_preemptor_first_step_seconds:.1f} s;"
-        f" at most {measured.peak_gpus} of {measured.quota_gpus} GPUs were held at once;"
-        f" the demo took {measured.elapsed_seconds:.0f} s"
-    )
+    typer.echo(measured.closing())

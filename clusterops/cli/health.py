@@ -1,6 +1,6 @@
-"""The group `health`: what the lines of a kernel log mean for GPUs, and why.
+"""The group `health`: what the lines of a kernel log mean for GPUs, and why; how the nodes are.
 
-These commands need neither a cluster nor a GPU: they read a log and print.
+The commands of this file need neither a cluster nor a GPU: they read a log and print.
 """
 
 from collections.abc import Iterator
@@ -23,6 +23,26 @@ COMMANDS = (
         "reader", f"{MODULE}_daemon", "reader", "Hand the kernel's log to the daemon (privileged)."
     ),
     Row("policy", MODULE, "policy_app", "The file with thresholds: show, check, compare."),
+    Row(
+        "nodes", f"{MODULE}_nodes", "nodes", "How each node's GPUs are, and what is done about it."
+    ),
+    Row(
+        "incidents",
+        f"{MODULE}_nodes",
+        "incidents",
+        "What was seen on the nodes, and why it counts.",
+    ),
+    Row("tickets", f"{MODULE}_nodes", "tickets", "Which boards wait for the vendor."),
+    Row("inject", f"{MODULE}_inject", "inject", "Break a simulated GPU, for a rehearsal."),
+    Row("stop", f"{MODULE}_switch", "stop", "The kill switch: nothing is done to nodes any more."),
+    Row("go", f"{MODULE}_switch", "go", "Let the operator go on with nodes after a stop."),
+    Row(
+        "simulated-repair",
+        f"{MODULE}_inject",
+        "simulated_repair",
+        "Part of local mode.",
+        hidden=True,
+    ),
 )
 POLICY_COMMANDS = (
     Row("show", MODULE, "policy_show", "Print the shipped policy."),

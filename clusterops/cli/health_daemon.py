@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from clusterops.cli.serve import DieWith, Kubeconfig, run
+from clusterops.cli.serve import BootIdFile, DieWith, Kubeconfig, run
 
 
 def daemon(
@@ -28,6 +28,7 @@ def daemon(
     port: Annotated[int, typer.Option(help="Port of /metrics and /healthz on loopback.")] = 9464,
     publish: Annotated[bool, typer.Option(help="Write NodeHealth in the cluster.")] = True,
     boot_id: Annotated[str | None, typer.Option(hidden=True)] = None,
+    boot_id_file: BootIdFile = None,
     kubeconfig: Kubeconfig = None,
     die_with: DieWith = None,
 ) -> None:
@@ -39,6 +40,8 @@ def daemon(
     from health.policy.yaml_text import PolicyError
     from health.record_link import LinkError
 
+    if boot_id_file is not None:
+        boot_id = boot_id_file.read_text().strip()
     config = DaemonConfig(
         node=node,
         ledger=ledger,

@@ -27,6 +27,9 @@ DieWith = Annotated[
 Kubeconfig = Annotated[
     Path | None, typer.Option(help="Kubeconfig [default: $KUBECONFIG, ~/.kube/config, in-cluster].")
 ]
+BootIdFile = Annotated[
+    Path | None, typer.Option(hidden=True, help="The boot that a simulated machine is in.")
+]
 
 
 def die_with_parent(parent: int | None) -> None:
@@ -135,9 +138,37 @@ def operator(
     identity: Annotated[
         str | None, typer.Option(help="Name in the leader's lease [default: HOST-PID].")
     ] = None,
+    remediation: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What may be done to nodes with faults (YAML)."),
+    ] = None,
+    remedy: Annotated[
+        bool | None,
+        typer.Option(
+            "--remedy/--dry-run", help="Carry resets and reboots out, or only say them [default]."
+        ),
+    ] = None,
+    program: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUNG=JSON",
+            help='Argument vector for reset_gpu or reboot_node: reboot_node=["ipmi", "{node}"].',
+        ),
+    ] = None,
+    tickets: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write a file for each ticket.")
+    ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help="A limit, as shareAtOnce=0.1 or perRack=1."),
+    ] = None,
     die_with: DieWith = None,
 ) -> None:
-    """Run the operator: it makes TrainingJobs happen."""
+    """Run the operator: it makes TrainingJobs happen, and heals nodes as far as it is allowed to.
+
+    `clusterops health stop` stops all that it does to nodes.
+    """
+    from clusterops.cli import remediation_options
     from clusterops.operator.run import OperatorConfig, serve
     from clusterops.operator.serving import CannotServe
 
@@ -153,6 +184,9 @@ def operator(
         key_file=key,
         identity=identity or f"{socket.gethostname()}-{os.getpid()}",
         lease_namespace=lease_namespace,
+        remediation=remediation_options.config(
+            remediation, remedy, program or (), tickets, budget or (), lease_namespace
+        ),
     )
     run(lambda stop: serve(config, stop), die_with, refusals=(CannotServe, ValueError))
 
@@ -179,6 +213,7 @@ def agent(
     end_pods: Annotated[
         bool, typer.Option("--end-pods", help="Stopping the agent ends its pods, too.")
     ] = False,
+    boot_id_file: BootIdFile = None,
     die_with: DieWith = None,
 ) -> None:
     """Run pods of one node as processes on this machine."""
@@ -193,6 +228,7 @@ def agent(
         pod_logs_dir=pod_logs,
         volumes_dir=volumes,
         simulated_gpus=simulated_gpus,
+        boot_id=boot_id_file.read_text().strip() if boot_id_file is not None else None,
         embedded=not cluster,
         allowed_namespaces=tuple(namespace or ()),
         host_path_roots=tuple(host_path_root or ()),

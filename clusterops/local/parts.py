@@ -18,6 +18,13 @@ class NodeShape:
 
     nodes: int
     gpus_per_node: int | None
+    driver: bool = False
+    """Whether this machine has the driver of real GPUs."""
+
+    @property
+    def watched(self) -> bool:
+        """Whether the nodes' GPUs have a health daemon: when there are any."""
+        return self.driver if self.gpus_per_node is None else self.gpus_per_node > 0
 
     def node_names(self) -> tuple[str, ...]:
         """The nodes' names, in order."""
@@ -37,9 +44,16 @@ def agent_part(node: str) -> str:
     return f"agent-{node}"
 
 
+def health_part(node: str) -> str:
+    """The part's name of the health daemon of one node."""
+    return f"health-{node}"
+
+
 def part_names(shape: NodeShape) -> tuple[str, ...]:
     """Every part, in the order of starting; they stop in the opposite order."""
-    return (APISERVER, QUEUEING, OPERATOR, *(agent_part(node) for node in shape.node_names()))
+    nodes = shape.node_names()
+    health = [health_part(node) for node in nodes] if shape.watched else []
+    return (APISERVER, QUEUEING, OPERATOR, *map(agent_part, nodes), *health)
 
 
 def parts(
@@ -81,8 +95,10 @@ def parts(
             "tls-key": pki / "server.key",
             "ca": pki / "ca.crt",
             "key": folder.operator_key,
+            "remediation": folder.remediation,
         },
     )
+    simulated = shape.gpus_per_node is not None
     agents = tuple(
         part(
             agent_part(node),
@@ -96,11 +112,29 @@ def parts(
                 "pod-logs": folder.pod_logs,
                 "volumes": folder.volumes,
                 "simulated-gpus": shape.gpus_per_node,
+                "boot-id-file": folder.machine(node) / "boot-id" if simulated else None,
             },
         )
         for node in shape.node_names()
     )
-    return (apiserver, queueing, operator, *agents)
+    health = tuple(
+        part(
+            health_part(node),
+            ["health", "daemon", *(["--no-nvml"] if simulated else [])],
+            {
+                "kubeconfig": folder.part_kubeconfig(health_part(node)),
+                "node": node,
+                "ledger": folder.node(node) / "health" / "ledger.db",
+                "kmsg": folder.machine(node) / "kmsg" if simulated else "/dev/kmsg",
+                "gpus": shape.gpus_per_node,
+                "boot-id-file": folder.machine(node) / "boot-id" if simulated else None,
+                # Its metrics are on a free port, which its log names.
+                "port": 0,
+            },
+        )
+        for node in (shape.node_names() if shape.watched else ())
+    )
+    return (apiserver, queueing, operator, *agents, *health)
 
 
 def log_file(folder: StateFolder, part: str) -> Path:

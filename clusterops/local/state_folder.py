@@ -7,7 +7,10 @@ ports.json       fixed ports, so that running jobs find a restarted operator
 clusterops.db    every object of the API server
 operator.key     key of the tokens that jobs report with (0600)
 logs/            one log per part
-nodes/NODE/      what the agent of a node remembers about its pods
+nodes/NODE/      what the agent of a node remembers about its pods; health/ and machine/ in it are
+                 the health daemon's ledger and, with simulated GPUs, the kernel's log
+tickets/         tickets for the vendor of a broken GPU
+remediation.yaml what the operator may do to nodes with faults, written anew by every `up`
 pod-logs/        what the jobs print
 volumes/         the persistent volume claims of the jobs: checkpoints live here
 up.pid, lock     who runs here
@@ -110,8 +113,21 @@ class StateFolder:
         """Exists while everything runs; whoever started local mode in the background waits for it."""
         return self.root / "ready"
 
+    @property
+    def remediation(self) -> Path:
+        """What the operator may do to nodes with faults, as `up` decided."""
+        return self.root / "remediation.yaml"
+
+    @property
+    def tickets(self) -> Path:
+        return self.root / "tickets"
+
     def node(self, name: str) -> Path:
         return self.root / "nodes" / name
+
+    def machine(self, node: str) -> Path:
+        """What stands in the place of a kernel and a driver where GPUs are simulated."""
+        return self.node(node) / "machine"
 
     def part_kubeconfig(self, part: str) -> Path:
         """Each part has a token, and so a kubeconfig, of its own."""

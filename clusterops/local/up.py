@@ -8,7 +8,9 @@ pods again and the jobs go on from their checkpoints.
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime
+import json
 import os
 import sys
 import time
@@ -19,11 +21,11 @@ from pathlib import Path
 from clusterops.api import names
 from clusterops.kube import connect, errors
 from clusterops.kube.client import Client
-from clusterops.local import bootstrap, certificates, credentials, observe, parts
+from clusterops.local import bootstrap, certificates, credentials, machines, observe, parts
 from clusterops.local.drain import drain, undrain
 from clusterops.local.errors import PortTaken, StartFailed
 from clusterops.local.parts import APISERVER, NodeShape
-from clusterops.local.state_folder import StateFolder
+from clusterops.local.state_folder import StateFolder, write_atomically
 from clusterops.local.supervisor import Supervisor
 
 API_READY_SECONDS = 20.0
@@ -62,6 +64,7 @@ async def local_mode(
         LocalModeError: the folder is in use or unusable, a port is taken, or a part does not start.
     """
     folder.create()
+    shape = dataclasses.replace(shape, driver=machines.DRIVER.exists())
     with folder.locked():
         ports = await _free_ports(folder)
         _prepare(folder, shape, ports)
@@ -112,6 +115,10 @@ def _prepare(folder: StateFolder, shape: NodeShape, ports: Mapping[str, int]) ->
         )
     for node in shape.node_names():
         folder.node(node).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if shape.gpus_per_node is not None:
+            machines.machine(folder, node).power_on()
+    simulated = shape.gpus_per_node is not None
+    write_atomically(folder.remediation, json.dumps(machines.remediation(folder, simulated)) + "\n")
 
 
 async def _free_ports(folder: StateFolder) -> dict[str, int]:

@@ -36,6 +36,8 @@ class NodeAgentConfig:
     """None: the GPUs that NVML finds, if any."""
     gpu_indices: tuple[int, ...] | None = None
     """Of the real GPUs only these, so that two agents can share a machine. None: all."""
+    boot_id: str | None = None
+    """What the Node says of its boot, where several simulated machines share a real one."""
     embedded: bool = True
     allowed_namespaces: tuple[str, ...] = ()
     host_path_roots: tuple[Path, ...] = ()

@@ -13,15 +13,17 @@ from clusterops.nodeagent.node_object import Machine
 _CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 
 
-def describe() -> Machine:
-    """This machine, as far as this process may use it: CPUs by affinity, memory by control group."""
+def describe(boot_id: str | None = None) -> Machine:
+    """This machine, as far as this process may use it: CPUs by affinity, memory by control group.
+    `boot_id` is that of a machine which is only simulated.
+    """
     return Machine(
         hostname=socket.gethostname(),
         architecture=platform.machine(),
         kernel=platform.release(),
         os_image=_os_image(_read(Path("/etc/os-release"))),
         machine_id=_read(Path("/etc/machine-id")).strip(),
-        boot_id=records.boot_id(),
+        boot_id=boot_id or records.boot_id(),
         cpus=len(os.sched_getaffinity(0)),
         memory_bytes=_memory_bytes(_read(Path("/proc/meminfo")), _read(_CGROUP_MEMORY)),
         agent_version=_version(),

@@ -66,7 +66,7 @@ class Agent:
 
     def __init__(self, config: NodeAgentConfig, client: Client, inventory: tuple[Gpu, ...]) -> None:
         """`config` has absolute paths; `inventory` are the GPUs to give to pods."""
-        here = machine.describe()
+        here = machine.describe(config.boot_id)
         self._config = config
         self._store: Store[dict[str, Any]] = Store()
         self._queue: WorkQueue[Key] = WorkQueue(max_delay_seconds=MAX_RETRY_SECONDS)

@@ -30,7 +30,7 @@ from clusterops.operator.tickets.port import NoTickets, TicketError, Tickets, ti
 
 LOOK_AGAIN_SECONDS = 1.0
 """While jobs leave, a program runs or the checks run: none of these changes the NodeHealth."""
-VENDOR_SECONDS = 10.0
+VENDOR_SECONDS = 5.0
 WAITING_SECONDS = 30.0
 WRITE_ATTEMPTS = 5
 SWITCH_NAME = "clusterops-remediation"

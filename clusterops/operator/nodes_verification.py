@@ -25,6 +25,8 @@ class VerificationTemplate:
     image: str = "clusterops"
     command: tuple[str, ...] = ("python", "-m", "health.verification")
     deadline_seconds: int = 600
+    simulated_gpus: str | None = None
+    """Of nodes with simulated GPUs: the file that says how they are, with {node} in its path."""
 
 
 def pod_name(node: str) -> str:
@@ -40,6 +42,8 @@ def pod(node: Mapping[str, Any], key: str, template: VerificationTemplate) -> di
     command = [*template.command, "--gpus", str(number), "--result", RESULT_PATH]
     if simulated:
         command.append("--simulated")
+        if template.simulated_gpus is not None:
+            command.append(template.simulated_gpus.replace("{node}", name))
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -2,7 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
+
+
+class Report(Protocol):
+    """What the command line asks of a chapter's report."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that is written to the report file."""
+        ...
+
+    def problems(self) -> list[str]:
+        """What did not go as it must; empty after a good run."""
+        ...
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Headings, then rows."""
+        ...
+
+    def closing(self) -> str:
+        """The last sentence."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -54,6 +74,97 @@ class DemoReport:
         if self.peak_gpus > self.quota_gpus:
             found.append(f"{self.peak_gpus} GPUs were held at once, {self.quota_gpus} exist")
         return found
+
+    def table(self) -> list[tuple[str, ...]]:
+        """One row a job."""
+        return [COLUMNS, *rows(self)]
+
+    def closing(self) -> str:
+        """How long the urgent job waited, and that nothing was given twice."""
+        return (
+            "from eviction to the urgent job's first step: "
+            f"{self.eviction_to_preemptor_first_step_seconds:.1f} s;"
+            f" at most {self.peak_gpus} of {self.quota_gpus} GPUs were held at once;"
+            f" the demo took {self.elapsed_seconds:.0f} s"
+        )
+
+
+@dataclass(frozen=True)
+class FaultReport:
+    """One run of the chapter "faults". Steps are those of the attempt that the fault ended."""
+
+    elapsed_seconds: float
+    job: str
+    outcome: str
+    node: str
+    resumed_on: str
+    cause: str
+    line_to_verdict_seconds: float
+    line_to_resumed_seconds: float
+    last_step: int
+    saved_step: int
+    lost_steps: int
+    tickets: int
+    given_back: bool
+    state_sha256: str
+    undisturbed_sha256: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that is written to the report file."""
+        return _camel_case(asdict(self))
+
+    def problems(self) -> list[str]:
+        """What did not go as it must; empty after a good run."""
+        checks = [
+            (self.outcome == "Succeeded", f"{self.job} ended as {self.outcome or 'unfinished'}"),
+            (self.cause == "NodeFault", f"the attempt ended for {self.cause}, not for its node"),
+            (self.resumed_on != self.node, f"{self.job} went on on the broken node"),
+            (
+                self.lost_steps <= self.last_step - self.saved_step,
+                f"{self.lost_steps} steps were lost, more than since the last checkpoint",
+            ),
+            (self.tickets == 1, f"{self.tickets} tickets were written, one was due"),
+            (self.given_back, f"{self.node} was not given back"),
+            (
+                bool(self.state_sha256) and self.state_sha256 == self.undisturbed_sha256,
+                f"{self.job} ended in another state than the undisturbed run",
+            ),
+        ]
+        return [told for true, told in checks if not true]
+
+    def table(self) -> list[tuple[str, ...]]:
+        """One row: what the fault cost the job."""
+        return [
+            (
+                "JOB",
+                "BROKEN",
+                "WENT ON",
+                "AT STEP",
+                "SAVED",
+                "LOST",
+                "LINE TO VERDICT",
+                "LINE TO RESUMED",
+                "TICKETS",
+                "SAME",
+            ),
+            (
+                self.job,
+                self.node,
+                self.resumed_on,
+                str(self.last_step),
+                str(self.saved_step),
+                f"{self.lost_steps} step{'' if self.lost_steps == 1 else 's'}",
+                f"{self.line_to_verdict_seconds:.1f} s",
+                f"{self.line_to_resumed_seconds:.1f} s",
+                str(self.tickets),
+                "yes" if self.state_sha256 == self.undisturbed_sha256 else "NO",
+            ),
+        ]
+
+    def closing(self) -> str:
+        """What became of the node."""
+        fate = "was given back when it had proven itself" if self.given_back else "is still out"
+        return f"{self.node} {fate}; the demo took {self.elapsed_seconds:.0f} s"
 
 
 def _camel_case(fields: dict[str, Any]) -> dict[str, Any]:

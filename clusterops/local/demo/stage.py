@@ -70,8 +70,18 @@ class Stage:
                 [sys.executable, "-m", "clusterops.cli", "submit", str(path), kubeconfig]
             )
 
+    async def clusterops(self, *arguments: str) -> None:
+        """Runs one of our own commands against this stage, as a person would."""
+        self.say("", " ".join(["$ clusterops", *arguments]))
+        argv = [sys.executable, "-m", "clusterops.cli", *arguments]
+        await self._run(argv)
+
     async def _run(self, argv: Sequence[str]) -> None:
-        environment = {**os.environ, "KUBECACHEDIR": str(self.mode.folder.root / "kubectl-cache")}
+        environment = {
+            **os.environ,
+            "KUBECACHEDIR": str(self.mode.folder.root / "kubectl-cache"),
+            names.ENV_HOME: str(self.mode.folder.root),
+        }
         process = await asyncio.create_subprocess_exec(
             *argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
         )
@@ -117,6 +127,12 @@ class Stage:
     def saw_job(self, job: Mapping[str, Any]) -> None:
         """An observed TrainingJob."""
         for line in self.timeline.see_job(job, self.now()):
+            self.tell(line)
+        self._changed.set()
+
+    def saw_health(self, node_health: Mapping[str, Any]) -> None:
+        """An observed NodeHealth."""
+        for line in self.timeline.see_health(node_health, self.now()):
             self.tell(line)
         self._changed.set()
 
@@ -173,6 +189,7 @@ async def stage(
             watchers = [
                 group.create_task(_watch(play, names.TRAINING_JOBS, play.saw_job)),
                 group.create_task(_watch(play, names.PODS, play.saw_pod)),
+                group.create_task(_watch(play, names.NODE_HEALTHS, play.saw_health)),
             ]
             try:
                 yield play

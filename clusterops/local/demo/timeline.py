@@ -6,13 +6,14 @@ earlier than it happened, so that an interval measured from a notice to a first 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusterops.api import names
 from clusterops.api.reasons import Phase
 
 STEP = re.compile(r"\bstep (\d+)/(\d+)\b")
+STARTS = "start at step"
 
 
 @dataclass
@@ -24,10 +25,36 @@ class JobStory:
     notice_at: float | None = None
     notice_seconds: float = 0.0
     first_step_at: float | None = None
+    resumed_at: float | None = None
+    """When a later attempt first said where it goes on."""
     last_step: int = 0
     status: dict[str, Any] = field(default_factory=dict)
     outcome: str = ""
     finished_at: float | None = None
+
+
+@dataclass(frozen=True)
+class NodeStory:
+    """The health of one node as seen so far."""
+
+    name: str
+    verdict: str = ""
+    rung: str = ""
+    state: str = ""
+    tickets: tuple[str, ...] = ()
+
+
+_STATES = {
+    "Draining": "has to be: jobs leave the node",
+    "Running": "is under way",
+    "Verifying": "was done: the node has to prove that it is well",
+    "Failed": "did not help",
+    "Done": "is over: the node has proven that it is well, and takes jobs again",
+}
+
+
+def _with(known: tuple[str, ...], ticket: Any) -> tuple[str, ...]:
+    return known if not ticket or str(ticket) in known else (*known, str(ticket))
 
 
 @dataclass(frozen=True)
@@ -54,6 +81,9 @@ class Timeline:
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobStory] = {}
+        self.nodes: dict[str, NodeStory] = {}
+        self.verdicts: dict[str, tuple[float, ...]] = {}
+        """When the verdict on each node changed."""
         self._holds: dict[str, GpuHold] = {}
 
     def story(self, job: str) -> JobStory:
@@ -98,7 +128,34 @@ class Timeline:
         story.last_step = int(match.group(1))
         if story.first_step_at is None:
             story.first_step_at = at
+        elif line.startswith(STARTS):
+            story.resumed_at = at
         return [Told(at, job, line.strip())]
+
+    def see_health(self, node_health: Mapping[str, Any], at: float) -> list[Told]:
+        """An observed NodeHealth: tells every new verdict, and every step of what is done about it."""
+        name = str(node_health["metadata"]["name"])
+        before = self.nodes.get(name, NodeStory(name))
+        status = node_health.get("status") or {}
+        remedy = (node_health.get("spec") or {}).get("remediation") or {}
+        story = self.nodes[name] = replace(
+            before,
+            verdict=str(status.get("verdict") or before.verdict),
+            rung=str(remedy.get("rung") or ""),
+            state=str(remedy.get("state") or ""),
+            tickets=_with(before.tickets, remedy.get("ticket")),
+        )
+        told = []
+        if story.verdict != before.verdict and before.verdict:
+            why = f" {status.get('message') or ''}" if story.verdict != "Healthy" else ""
+            told.append(Told(at, name, f"{story.verdict}:{why}" if why else story.verdict))
+        if (story.rung, story.state) != (before.rung, before.state):
+            told.append(Told(at, name, f"{story.rung} {_STATES.get(story.state, story.state)}"))
+        if story.tickets != before.tickets:
+            told.append(Told(at, name, f"ticket {story.tickets[-1]} is with the vendor"))
+        if story.verdict != before.verdict:
+            self.verdicts[name] = (*self.verdicts.get(name, ()), at)
+        return told
 
     def peak_gpus(self) -> int:
         """The most GPUs held at any instant, from the nodes' own timestamps."""

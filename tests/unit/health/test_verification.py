@@ -27,7 +27,29 @@ def test_each_value_that_is_not_well_fails_the_proof(quantity):
     [("0,1", []), ("0", ["1 GPUs are there of 2"]), ("", ["0 GPUs are there of 2"])],
 )
 def test_simulated_gpus_are_counted_by_name(names, faults):
-    assert verification.simulated_faults(2, {"CUDA_VISIBLE_DEVICES": names}) == faults
+    assert verification.simulated_faults(2, {"CUDA_VISIBLE_DEVICES": names}, {}) == faults
+
+
+@pytest.mark.parametrize(
+    ("broken", "fault"),
+    [
+        ({"missing": 1}, "1 GPUs are there of 2"),
+        ({"recovery_action": 2}, "GPU 1: recovery_action is 2"),
+        ({"remap_pending": 1}, "GPU 1: remap_pending is 1"),
+        ({"links_down": 3}, "GPU 1: links_down is 3"),
+        ({"miscomputes": 1}, "GPU 1: the same product came out differently"),
+    ],
+)
+def test_simulated_gpus_are_asked_the_same_questions(tmp_path, monkeypatch, broken, fault):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    said, result = tmp_path / "gpus.json", tmp_path / "result"
+    asked = ["--gpus", "2", "--result", str(result), "--simulated", str(said)]
+    assert verification.main(asked) == 0, "a file that is not there says nothing"
+    said.write_text(json.dumps({"1": broken}))
+    assert verification.main(asked) == 1
+    assert json.loads(result.read_text())["faults"] == [fault]
+    said.write_text("{}")
+    assert verification.main(asked) == 0
 
 
 def test_a_node_without_gpus_has_nothing_to_prove(tmp_path):
