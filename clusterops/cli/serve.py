@@ -2,18 +2,25 @@
 
 import asyncio
 import ctypes
+import dataclasses
+import datetime
 import logging
 import os
 import signal
 import socket
 import sys
+import tempfile
+import urllib.parse
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterops.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from clusterops.operator.run import OperatorConfig
 
 PR_SET_PDEATHSIG = 1
 # Shorter than what the supervisor of local mode gives a part to stop.
@@ -132,6 +139,12 @@ def operator(
     tls_key: Annotated[Path | None, typer.Option()] = None,
     ca: Annotated[Path | None, typer.Option(help="The authority that jobs trust.")] = None,
     key: Annotated[Path | None, typer.Option(help="File with the key of the jobs' tokens.")] = None,
+    identity_secret: Annotated[
+        str | None,
+        typer.Option(
+            help="Secret with authority, certificate and key, made when missing; instead of files."
+        ),
+    ] = None,
     lease_namespace: Annotated[
         str, typer.Option(help="Where the leader's lease lies.")
     ] = "default",
@@ -169,6 +182,8 @@ def operator(
     `clusterops health stop` stops all that it does to nodes.
     """
     from clusterops.cli import remediation_options
+    from clusterops.cli.operator_identity import IdentityContended
+    from clusterops.kube.errors import KubeError
     from clusterops.operator.run import OperatorConfig, serve
     from clusterops.operator.serving import CannotServe
 
@@ -188,7 +203,46 @@ def operator(
             remediation, remedy, program or (), tickets, budget or (), lease_namespace
         ),
     )
-    run(lambda stop: serve(config, stop), die_with, refusals=(CannotServe, ValueError))
+    if identity_secret is None:
+        run(lambda stop: serve(config, stop), die_with, refusals=(CannotServe, ValueError))
+        return
+    if tls_certificate or tls_key or ca or key:
+        raise CommandError(
+            "--identity-secret brings certificate, key, CA and tokens' key: give one or the others"
+        )
+    run(
+        lambda stop: _operate_from_secret(config, identity_secret, stop),
+        die_with,
+        refusals=(CannotServe, ValueError, KubeError, IdentityContended),
+    )
+
+
+async def _operate_from_secret(config: "OperatorConfig", secret: str, stop: asyncio.Event) -> None:
+    """Serves with the identity in a Secret; ends in time to be started again with a new certificate."""
+    from clusterops.cli import operator_identity
+    from clusterops.kube import connect
+    from clusterops.operator.run import serve
+
+    now = datetime.datetime.now(datetime.UTC)
+    host = urllib.parse.urlsplit(config.endpoint_url or "").hostname or config.endpoint_host
+    with tempfile.TemporaryDirectory(prefix="clusterops-operator-") as name:
+        connection = connect.load(config.kubeconfig)
+        try:
+            identity = await operator_identity.obtain(
+                connection.client(), config.lease_namespace, secret, host, Path(name), now
+            )
+        finally:
+            await connection.close()
+        asyncio.get_running_loop().call_later((identity.renew_at - now).total_seconds(), stop.set)
+        files = identity.certificates
+        config = dataclasses.replace(
+            config,
+            tls_certificate=files.server,
+            tls_key=files.server_key,
+            ca_file=files.authority,
+            key_file=identity.token_key,
+        )
+        await serve(config, stop)
 
 
 def agent(

@@ -7,6 +7,7 @@ and is made anew when it has less than thirty days left.
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +33,9 @@ class Certificates:
     server_key: Path
 
 
-def ensure(folder: Path, now: datetime.datetime) -> Certificates:
+def ensure(folder: Path, now: datetime.datetime, hosts: Sequence[str] = ()) -> Certificates:
     """Makes what is missing, damaged, of no use together, or about to expire in `folder`; `now` is
-    aware, UTC.
+    aware, UTC. The servers' certificate is good for loopback and for `hosts`, which are DNS names.
     """
     files = Certificates(folder / "ca.crt", folder / "server.crt", folder / "server.key")
     authority_key_file = folder / "ca.key"
@@ -46,10 +47,10 @@ def ensure(folder: Path, now: datetime.datetime) -> Certificates:
         _write(files.authority, pair[0].public_bytes(serialization.Encoding.PEM), 0o644)
     authority, authority_key = pair
     serving = _pair(files.server, files.server_key, now)
-    if serving is None or not _issued_by(serving[0], authority):
+    if serving is None or not _issued_by(serving[0], authority) or not _names(serving[0], hosts):
         key = ec.generate_private_key(ec.SECP256R1())
         _write(files.server_key, _pem_key(key), 0o600)
-        certificate = _server(key, authority, authority_key, now)
+        certificate = _server(key, authority, authority_key, now, hosts)
         _write(files.server, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     return files
 
@@ -67,6 +68,21 @@ def _pair(
     if not isinstance(key, ec.EllipticCurvePrivateKey) or left <= RENEWAL:
         return None
     return (certificate, key) if certificate.public_key() == key.public_key() else None
+
+
+def renew_at(files: Certificates) -> datetime.datetime:
+    """From when on `ensure` makes the servers' certificate anew."""
+    certificate = x509.load_pem_x509_certificate(files.server.read_bytes())
+    return certificate.not_valid_after_utc - RENEWAL
+
+
+def _names(certificate: x509.Certificate, hosts: Sequence[str]) -> bool:
+    """Whether a certificate is good for all these DNS names."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return not hosts
+    return set(hosts) <= set(found.value.get_values_for_type(x509.DNSName))
 
 
 def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
@@ -130,11 +146,12 @@ def _server(
     authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
     now: datetime.datetime,
+    hosts: Sequence[str],
 ) -> x509.Certificate:
     names = [
         x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         x509.IPAddress(ipaddress.ip_address("::1")),
-        x509.DNSName("localhost"),
+        *(x509.DNSName(host) for host in dict.fromkeys(["localhost", *hosts])),
     ]
     return (
         _builder(_name("clusterops local server"), authority.subject, key, now, SERVER_DAYS)

@@ -110,7 +110,9 @@ class Endpoint:
             return _problem(401, "the token belongs to another attempt")
         if not self._leading():
             retry = (b"retry-after", str(RETRY_AFTER_SECONDS).encode())
-            return _problem(503, "this operator is not the leader", retry)
+            # Behind a Service the next connection may reach the leader; this one never will.
+            leave = (b"connection", b"close")
+            return _problem(503, "this operator is not the leader", retry, leave)
         found = self._jobs.by_index("uid", bearer.job_uid)
         if not found:
             return _problem(409, "this job does not exist any more")

@@ -161,6 +161,7 @@ async def test_an_operator_that_does_not_lead_sends_ranks_away_for_a_moment() ->
     status, headers, _ = await served.request(body=body)
     assert status == 503
     assert int(headers[b"retry-after"]) > 0
+    assert headers[b"connection"] == b"close"  # the next one may reach the leader
     assert (await served.request("GET", "/readyz"))[0] == 503
     assert (await served.request("GET", "/healthz"))[0] == 200
 
