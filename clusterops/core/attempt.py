@@ -278,6 +278,9 @@ def _end(view: View, attempt: Attempt) -> list[actions.Action]:
     if faulty and attempt.cause is Cause.USER_ERROR:
         # A program that lost its GPU fails before anybody has said why.
         return view.write(status.blamed_on_fault(view.job, faulty))
+    settling = _settling_seconds(view, attempt)
+    if settling > 0 and not view.alive:
+        return [actions.Wake(settling, "the health daemon's word on a node where a rank failed")]
     evict = _evict(attempt, workload)
     if not view.alive:
         return evict or _close(view, _final_ending(view, attempt))
@@ -319,6 +322,21 @@ def _ends_in_place(view: View, pod: Pod, grace: int) -> bool:
         return False
     ours = view.settings.runtime == "processes"
     return ours or pod.spec.termination_grace_period_seconds >= grace
+
+
+def _settling_seconds(view: View, attempt: Attempt) -> float:
+    """How long it may yet turn out that a rank failed because its GPU did; 0 when that is settled."""
+    if attempt.cause is not Cause.USER_ERROR or not workloads.gpus_per_pod(view.job):
+        return 0.0
+    watched = [
+        pod for pod in _own(view, attempt) if pod.spec.node_name in view.observed.watched_nodes
+    ]
+    failed_at = exits.first_failed_at(tuple(watched))
+    if failed_at is None:
+        return 0.0
+    # The deadline is our own clock's: a node's clock that runs ahead makes nobody wait for long.
+    since = min(failed_at, view.job.status.grace_deadline or failed_at)
+    return view.settings.fault_settle_seconds - seconds_since(since, view.now)
 
 
 def _write_ending(view: View, after: JobStatus) -> list[actions.Action]:

@@ -524,6 +524,7 @@ class Observed(msgspec.Struct, frozen=True):
     `reports` are of the current attempt. `priority` is the value of the job's class, None when
     that class does not exist. `offered_port` is a rendezvous port that no live attempt uses.
     `refused` is what the API server said when it refused to create something for the job.
+    `watched_nodes` are those of its pods' nodes whose GPUs have a health daemon.
     """
 
     workload: Workload | None = None
@@ -538,6 +539,7 @@ class Observed(msgspec.Struct, frozen=True):
     fellow_victims: tuple[FellowVictim, ...] = ()
     offered_port: int | None = None
     refused: str = ""
+    watched_nodes: tuple[str, ...] = ()
 
 
 def training_job(wire: Mapping[str, Any]) -> TrainingJob:

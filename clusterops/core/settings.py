@@ -35,6 +35,9 @@ class Settings(msgspec.Struct, frozen=True):
     """Progress alone is written at most this often."""
     backoff_base_seconds: float = 10.0
     backoff_most_seconds: float = 300.0
+    fault_settle_seconds: float = 3.0
+    """How long a failed rank on a watched node is not yet its user's error: a program that loses its
+    GPU fails at once, and its node's health daemon says why a moment later."""
     avoid_node_seconds: float = 600.0
     """A job keeps off a node whose fault ended an attempt of it this long, repaired or not: others
     try it first, and a job that tolerates every taint does not walk into the same fault again."""

@@ -79,6 +79,8 @@ class Stores:
         self.local_queues: Store[LocalQueue] = Store()
         self.cluster_queues: Store[ClusterQueue] = Store()
         self.cohorts: Store[Cohort] = Store()
+        self.healths: Store[bool] = Store()
+        """Of each watched node, whether anything is to be done about it."""
 
 
 class Observation:
@@ -177,12 +179,17 @@ class Observation:
             preemptor=self._preemptor(evicted_by, uid),
             fellow_victims=self._fellows(evicted_by, uid),
             offered_port=self._port(job, workload),
+            watched_nodes=self._watched(pods),
         )
 
     def _nodes(self, pods: tuple[Pod, ...]) -> Mapping[str, Node]:
         wanted = dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name)
         found = {name: self.stores.nodes.get(("", name)) for name in wanted}
         return {name: node for name, node in found.items() if node is not None}
+
+    def _watched(self, pods: tuple[Pod, ...]) -> tuple[str, ...]:
+        wanted = dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name)
+        return tuple(name for name in wanted if self.stores.healths.get(("", name)) is not None)
 
     def _priority(self, job: TrainingJob) -> int | None:
         name = job.spec.priority_class_name

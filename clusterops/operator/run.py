@@ -25,7 +25,7 @@ from clusterops.kube.controller import Controller, run_until
 from clusterops.kube.events import EventRecorder
 from clusterops.kube.lease import LeaderElection
 from clusterops.kube.reflector import Reflector
-from clusterops.kube.store import Key, Store
+from clusterops.kube.store import Key
 from clusterops.kube.workqueue import QueueState, WorkQueue
 from clusterops.operator import failpoints, tokens
 from clusterops.operator import nodes_view as node_views
@@ -153,7 +153,6 @@ class Operator:
         )
         self._jobs.watch()
         self._node_queue: WorkQueue[Key] = WorkQueue()
-        self._healths: Store[bool] = Store()
         self._nodes = Nodes(
             self._client,
             config.remediation,
@@ -253,7 +252,11 @@ class Operator:
             Reflector(client, names.WORKLOADS, stores.workloads, views.workload),
             Reflector(client, names.TRAINING_JOBS, stores.jobs, views.training_job),
             Reflector(
-                client, names.NODE_HEALTHS, self._healths, node_views.concerns, self._health_changed
+                client,
+                names.NODE_HEALTHS,
+                self.stores.healths,
+                node_views.concerns,
+                self._health_changed,
             ),
         ]
 
@@ -262,7 +265,7 @@ class Operator:
 
     def _health_changed(self, key: Key) -> None:
         """Signs of life of healthy nodes are most of the changes; at the start all are looked at."""
-        if not self._synced or self._healths.get(key) is not False:
+        if not self._synced or self.stores.healths.get(key) is not False:
             self._node_queue.add(key)
 
     def _enqueue_after(self, key: Key, seconds: float) -> None:

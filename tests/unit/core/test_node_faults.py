@@ -77,6 +77,49 @@ def test_a_program_that_failed_before_the_fault_was_told_is_not_its_users_error(
         assert (newest.cause, newest.faulty_nodes) == (Cause.NODE_FAULT, ("n0",))
 
 
+FAILED = (pod(0, "Failed", exit_code=1, ended_ago=1.0), pod(1, "Failed", exit_code=1, node="n1"))
+
+
+def user_error(seconds_left: float = 0.0) -> TrainingJob:
+    return job(ending(Cause.USER_ERROR, seconds_left))
+
+
+def test_a_failed_rank_on_a_watched_node_is_not_yet_its_users_error() -> None:
+    of = user_error()
+    view = seen(of, node("n0"), node("n1"), pods=FAILED, watched_nodes=("n0",))
+    (wait,) = lifecycle.decide(of, view, NOW, SETTINGS)
+    assert isinstance(wait, actions.Wake)
+    assert wait.after_seconds == SETTINGS.fault_settle_seconds - 1.0
+    later = NOW + timedelta(seconds=SETTINGS.fault_settle_seconds)
+    assert not isinstance(lifecycle.decide(of, view, later, SETTINGS)[0], actions.Wake)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"watched_nodes": ("n5",)}, {"watched_nodes": ("n0",), "pods": (pod(0, "Failed"),)}],
+)
+def test_where_nobody_watches_or_nobody_knows_when_nothing_is_waited_for(
+    fields: dict[str, Any],
+) -> None:
+    of = user_error()
+    view = seen(of, node("n0"), node("n1"), **{"pods": FAILED, **fields})
+    assert not isinstance(lifecycle.decide(of, view, NOW, SETTINGS)[0], actions.Wake)
+
+
+def test_a_nodes_clock_that_runs_ahead_makes_nobody_wait_for_long() -> None:
+    ahead = (pod(0, "Failed", exit_code=1, ended_ago=-9000.0),)
+    of = user_error(-SETTINGS.fault_settle_seconds)
+    view = seen(of, node("n0"), pods=ahead, watched_nodes=("n0",))
+    assert not isinstance(lifecycle.decide(of, view, NOW, SETTINGS)[0], actions.Wake)
+
+
+def test_a_job_without_gpus_cannot_have_lost_one() -> None:
+    container = {"name": "train", "image": "trainer:1", "command": ["python", "train.py"]}
+    of = job(ending(Cause.USER_ERROR, 0), template={"spec": {"containers": [container]}})
+    view = seen(of, node("n0"), node("n1"), pods=FAILED, watched_nodes=("n0",))
+    assert not isinstance(lifecycle.decide(of, view, NOW, SETTINGS)[0], actions.Wake)
+
+
 def attempted(ended_before_seconds: float, **template: Any) -> dict[str, Any]:
     earlier = Attempt(
         1,
