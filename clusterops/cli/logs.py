@@ -92,48 +92,85 @@ async def _print_once(
     tail: int | None,
     write: Any,
 ) -> None:
-    from clusterops.cli import jobs, log_stream
-    from clusterops.cli.errors import FAILED, NOT_FOUND, CommandError
+    import heapq
+
+    from clusterops.cli import kept_logs, log_stream
 
     name = job["metadata"]["name"]
     pods = await log_stream.pods_of(session, name)
-    kept = sorted({log_stream.attempt_of(pod) for pod in pods})
     chosen = [pod for pod in pods if log_stream.attempt_of(pod) == attempt]
-    begun = (job.get("status") or {}).get("attempt") or 0
-    if not chosen and not begun:
-        raise CommandError(
-            f"{name} has printed nothing yet: {jobs.headline(job)}",
-            f"clusterops logs -f {name}, or why: clusterops explain {name}",
-            FAILED,
-        )
-    if not chosen:
-        # A pod that does not leave by itself in its window is deleted, and its log with it.
-        have = ", ".join(map(str, kept))
-        raise CommandError(
-            f"the pods of attempt {attempt} of {name} are gone, and with them what they printed"
-            if attempt <= begun
-            else f"{name} has had {begun} attempt{'s' if begun > 1 else ''}, not {attempt}",
-            f"--attempt: there is {have}" if have else f"clusterops explain {name}",
-            NOT_FOUND,
-        )
     present = [log_stream.rank_of(pod) for pod in chosen]
+    kept = [log for log in _kept(session, job, attempt) if log.rank not in present]
+    present = sorted([*present, *(log.rank for log in kept)])
+    if not present:
+        raise _nothing_left(job, attempt, sorted({log_stream.attempt_of(pod) for pod in pods}))
     if ranks is UNSAID and 0 not in present:
         ranks = present[:1]  # rank 0 was ended for another's failure: that one tells why
     for missing in [rank for rank in ranks or [] if rank not in present]:
-        have = ", ".join(map(str, present))
-        raise CommandError(
-            f"attempt {attempt} of {name} has no rank {missing}",
-            f"--rank: there is {have}",
-            NOT_FOUND,
-        )
+        raise _no_such_rank(name, attempt, missing, present)
     wanted = [pod for pod in chosen if ranks is None or log_stream.rank_of(pod) in ranks]
     events = [
         line
         for line in await log_stream.events_of(session, job)
         if _within(line.moment, job, attempt)
     ]
-    for line in await log_stream.read_once(session, wanted, events, tail):
+    read = await log_stream.read_once(session, wanted, events, tail)
+    gone = kept_logs.merged([log for log in kept if ranks is None or log.rank in ranks], tail)
+    for line in heapq.merge(read, gone, key=lambda line: line.moment):
         write(line)
+
+
+def _kept(session: Any, job: dict[str, Any], attempt: int) -> Any:
+    """What this machine has kept of an attempt whose pods are gone: in local mode it has."""
+    from datetime import UTC, datetime
+
+    from clusterops.cli import kept_logs
+    from clusterops.cli.output import parse_time
+
+    if session.local is None:
+        return []
+    metadata = job["metadata"]
+    return kept_logs.find(
+        session.local.pod_logs,
+        metadata["namespace"],
+        metadata["name"],
+        job["spec"]["template"]["spec"]["containers"][0]["name"],
+        attempt,
+        parse_time(metadata.get("creationTimestamp")) or datetime.fromtimestamp(0, UTC),
+    )
+
+
+def _nothing_left(job: dict[str, Any], attempt: int, kept: list[int]) -> Exception:
+    """Why there is nothing to print, and which attempts there is something of."""
+    from clusterops.cli import jobs
+    from clusterops.cli.errors import FAILED, NOT_FOUND, CommandError
+
+    name = job["metadata"]["name"]
+    begun = (job.get("status") or {}).get("attempt") or 0
+    if not begun:
+        return CommandError(
+            f"{name} has printed nothing yet: {jobs.headline(job)}",
+            f"clusterops logs -f {name}, or why: clusterops explain {name}",
+            FAILED,
+        )
+    have = ", ".join(map(str, kept))
+    return CommandError(
+        f"the pods of attempt {attempt} of {name} are gone, and with them what they printed"
+        if attempt <= begun
+        else f"{name} has had {begun} attempt{'s' if begun > 1 else ''}, not {attempt}",
+        f"--attempt: there is {have}" if have else f"clusterops explain {name}",
+        NOT_FOUND,
+    )
+
+
+def _no_such_rank(name: str, attempt: int, missing: int, present: list[int]) -> Exception:
+    from clusterops.cli.errors import NOT_FOUND, CommandError
+
+    return CommandError(
+        f"attempt {attempt} of {name} has no rank {missing}",
+        f"--rank: there is {', '.join(map(str, present))}",
+        NOT_FOUND,
+    )
 
 
 def _within(moment: Any, job: dict[str, Any], attempt: int) -> bool:

@@ -59,6 +59,59 @@ def test_a_running_job_saves_at_down_and_goes_on_at_the_next_up(run: LocalRun):
     assert counter_job.result(run.folder, "long")["steps"] == 150
 
 
+TALKER = (
+    "trap 'echo told to end; exit 143' TERM; echo attempt $CLUSTEROPS_ATTEMPT begins; "
+    "while :; do sleep 0.1; done"
+)
+
+
+def logs(run: LocalRun, job: str, attempt: int) -> str:
+    """What `clusterops logs` prints of an attempt."""
+    told = subprocess.run(
+        [sys.executable, "-m", "clusterops.cli", "logs", job, "--attempt", str(attempt)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "CLUSTEROPS_HOME": str(run.folder)},
+    )
+    return told.stdout or told.stderr
+
+
+def test_what_a_past_attempt_printed_can_be_read_whatever_ended_it(run: LocalRun):
+    manifest = json.loads(
+        run.kubectl(
+            "create", "--dry-run=client", "-o", "json", "-f", "-",
+            stdin=counter_job.manifest("talker", steps=1),
+        )
+    )  # fmt: skip
+    container = manifest["spec"]["template"]["spec"]["containers"][0]
+    container |= {"command": ["sh", "-c", TALKER], "args": []}
+    run.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def begun(attempt: int) -> bool:
+        return logs(run, "talker", attempt) == f"attempt {attempt} begins\n"
+
+    def suspend(asleep: bool) -> None:
+        patch = json.dumps({"spec": {"suspend": asleep}})
+        run.kubectl("patch", "-n", "default", "tj", "talker", "--type=merge", "-p", patch)
+
+    eventually(lambda: begun(1), "the first attempt to begin", 40)
+    suspend(True)
+    run.wait_phase("talker", "Suspended", 40)
+    whole = "attempt {} begins\ntold to end\n"
+    assert logs(run, "talker", 1).startswith(whole.format(1))
+    phase = run.kubectl("get", "pod", "-n", "default", "talker-1-0", "-o=jsonpath={.status.phase}")
+    assert phase == "Failed", "the operator ended it in place"
+    suspend(False)
+    eventually(lambda: begun(2), "the second attempt to begin", 40)
+    run.stop()
+    run.start()
+    eventually(lambda: begun(3), "the third attempt to begin", 40)
+    assert logs(run, "talker", 2).startswith(whole.format(2)), "its pod went with the drain"
+    assert logs(run, "talker", 1).startswith(whole.format(1))
+
+
 def test_a_second_up_on_the_same_folder_is_refused_in_words(run: LocalRun):
     refused = clusterops(run, "up")
     assert refused.returncode == 4
