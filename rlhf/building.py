@@ -4,11 +4,12 @@ What is heavy is named by reference (`module:name`) and loaded when it is asked 
 the event loop stays small.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from rlhf.canaries import CanaryPlan
-from rlhf.config.sections import RunConfig
+from rlhf.config.sections import RunConfig, Scorer
+from rlhf.graders.composite import GradersTogether, Part, combine
 from rlhf.graders.functions import FunctionGrader, load
 from rlhf.graders.helpful_harmless import grader as helpful_harmless
 from rlhf.graders.http_grader import HttpGrader
@@ -40,12 +41,32 @@ def task(config: RunConfig) -> Task:
     """
     wanted, seed = config.task, config.seed
     if wanted.name == "reverse-digits":
+        if config.rollout.max_new_tokens < wanted.digits + 1:
+            raise TaskInvalid(
+                f"rollout.max_new_tokens {config.rollout.max_new_tokens} leaves no room for "
+                f"{wanted.digits} digits and the stop token: no response could be right"
+            )
         return _fitting(config, ReverseDigits(seed, wanted.digits, wanted.corruption))
     if wanted.name == "sentiment":
         made = Sentiment(seed, response_characters=config.rollout.max_new_tokens)
         return _fitting(config, made)
     assert wanted.prompts is not None
     return JsonLines(wanted.prompts, None, text_vocabulary(config), seed, config.longest_prompt)
+
+
+def notes(config: RunConfig, of: Task) -> list[str]:
+    """What is worth knowing of a task before the first step, in sentences."""
+    if not isinstance(of, JsonLines):
+        return []
+    groups = config.rollout.batch // config.rollout.group
+    epochs = config.steps * groups / of.size
+    told = [f"{of.size} prompts, each met {epochs:.3g} times in {config.steps} steps"]
+    if of.size < groups:
+        told.append(
+            f"a batch holds {groups} prompts and there are only {of.size}: some come twice in it, each "
+            "time with a response of its own"
+        )
+    return told
 
 
 def text_vocabulary(config: RunConfig) -> Vocabulary:
@@ -65,6 +86,17 @@ def grader(config: RunConfig, of: Task) -> Grader:
         ValueError: the URL or the key is of no use.
     """
     wanted = config.grader
+    if wanted.kind != "composite":
+        return _grader(wanted, config, of)
+    return GradersTogether(
+        {
+            name: (_grader(part, config, of), Part(part.weight, part.floor))
+            for name, part in wanted.parts.items()
+        }
+    )
+
+
+def _grader(wanted: Scorer, config: RunConfig, of: Task) -> Grader:
     seconds = config.queue.grading_seconds
     if wanted.kind == "task":
         return FunctionGrader(_own_reward(of), pure=True, inline=True)
@@ -85,7 +117,10 @@ def grader(config: RunConfig, of: Task) -> Grader:
         return own
     if wanted.kind == "processes":
         return ProcessGrader(
-            wanted.function, workers=wanted.workers, timeout_seconds=seconds, pure=wanted.pure
+            wanted.function,
+            workers=config.grader.workers,
+            timeout_seconds=seconds,
+            pure=wanted.pure,
         )
     return FunctionGrader(function, pure=wanted.pure)
 
@@ -95,13 +130,37 @@ def audit(config: RunConfig, of: Task) -> Audit | None:
     wanted = config.grader
     if config.checks.audit_function is not None:
         return FunctionGrader(load(config.checks.audit_function), pure=True)
+    if wanted.kind != "composite":
+        return _audit(wanted, config, of)
+    audits = {name: _audit(part, config, of) for name, part in wanted.parts.items()}
+    pure = {name: one for name, one in audits.items() if one is not None}
+    if len(pure) < len(audits):
+        return None
+    return AuditOfParts(
+        {name: (pure[name], Part(one.weight, one.floor)) for name, one in wanted.parts.items()}
+    )
+
+
+def _audit(wanted: Scorer, config: RunConfig, of: Task) -> Audit | None:
     if wanted.kind == "http" or (wanted.function is not None and not wanted.pure):
         return None
     if wanted.kind == "processes":
         assert wanted.function is not None
         return FunctionGrader(load(wanted.function), pure=True)
-    made: Any = grader(config, of)
+    made: Any = _grader(wanted, config, of)
     return made if hasattr(made, "score") else None
+
+
+class AuditOfParts:
+    """Scores a composite reward again, part by part."""
+
+    def __init__(self, audits: Mapping[str, tuple[Audit, Part]]) -> None:
+        self._audits = audits
+
+    def score(self, sample: Sample) -> Score:
+        """The reward of a sample, and its parts."""
+        values = {name: one.score(sample).reward for name, (one, _) in self._audits.items()}
+        return combine(values, {name: part for name, (_, part) in self._audits.items()})
 
 
 def canaries(config: RunConfig) -> CanaryPlan | None:

@@ -19,12 +19,12 @@ class Child(NamedTuple):
     process: subprocess.Popen[bytes]
     link: socket.socket
 
-    def end(self) -> None:
+    def end(self, seconds: float = _END_SECONDS) -> None:
         """Closes the link, at which the process ends by itself; kills it when it does not."""
         with contextlib.suppress(OSError):
             self.link.close()
         try:
-            self.process.wait(_END_SECONDS)
+            self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
 

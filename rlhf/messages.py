@@ -40,6 +40,8 @@ class Delivery(msgspec.Struct, tag="delivery"):
     rollout_seconds: float = 0.0
     """Time that rollout spent on generating since the last delivery."""
     generated_tokens: int = 0
+    work: dict[str, float] = {}
+    """What the engine did for it, summed: see `Generated.work`."""
 
 
 class End(msgspec.Struct, tag="end"):
@@ -65,11 +67,14 @@ FromPipeline = Delivery | End | Saved | Failure
 
 
 class Request(msgspec.Struct, array_like=True):
-    """One response to be generated. `seq` says whose it is, `seed` what is drawn."""
+    """One response to be generated. `seq` says whose it is, `seed` what is drawn. Those of one `group`
+    have the same prompt, which is read once.
+    """
 
     seq: int
     prompt_ids: list[int]
     seed: int
+    group: int = 0
 
 
 class Generate(msgspec.Struct, tag="generate"):
@@ -80,12 +85,18 @@ class Generate(msgspec.Struct, tag="generate"):
 
 
 class Generation(msgspec.Struct, array_like=True):
-    """One response. `logprobs` are of the policy that drew it, one per token."""
+    """One response. `logprobs` are of the policy that drew it, one per token.
+
+    `found_tokens` were not computed for it but taken from a sibling. `versions` says for each token
+    which policy version drew it; empty when all are of the version asked for.
+    """
 
     seq: int
     tokens: list[int]
     logprobs: list[float]
     finish_reason: str
+    found_tokens: int = 0
+    versions: list[int] = []
 
 
 class Generated(msgspec.Struct, tag="generated"):
@@ -94,6 +105,10 @@ class Generated(msgspec.Struct, tag="generated"):
     version: int
     responses: list[Generation]
     seconds: float
+    work: dict[str, float] = {}
+    """What it took, of an engine that counts: iterations and, summed over them, tokens computed and
+    recomputed, sequences running, places of the cache held and in use.
+    """
 
 
 FromRollout = Generated | Failure

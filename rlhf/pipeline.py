@@ -8,13 +8,15 @@ the stream, as JSON, or nothing.
 """
 
 import asyncio
+import contextlib
 import datetime
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 
-from rlhf import building, child_process, messages
+from rlhf import building, child_process, live_state, messages
 from rlhf.canary_grader import CanaryGrader
 from rlhf.child_process import begin_child
 from rlhf.config.limits import queue_limits, stream_shape
@@ -31,6 +33,9 @@ from rlhf.tasks.task import TaskInvalid
 
 Link = AsyncFrames[messages.FromTrainer]
 
+_WRITE_DOWN_SECONDS = 6.0
+"""Less than the trainer waits for this process to end."""
+
 
 class RolloutProcess:
     """The worker process, started when first needed and again after it was lost or hung."""
@@ -39,6 +44,9 @@ class RolloutProcess:
         self._folder = folder
         self._child: child_process.Child | None = None
         self._frames: AsyncFrames[messages.FromRollout] | None = None
+        self._asked = False
+        """A request is with the process. When nobody waits for it any more, it may not be asked again."""
+        self._ending = False
         self.started = 0
 
     async def generate(self, wanted: messages.Generate) -> messages.Generated:
@@ -47,16 +55,18 @@ class RolloutProcess:
         Raises:
             RolloutFailed: it could not; the next request finds it working again.
         """
+        if self._asked:
+            self.kill()
         frames = self._frames or await self._start()
+        self._asked = True
         try:
             await frames.send(wanted)
             answer = await frames.receive()
         except PeerGone as error:
-            self.kill()
+            if not self._ending:
+                self.kill()
             raise RolloutFailed(f"the rollout process is gone: {error}") from None
-        except BaseException:
-            self.kill()  # half an exchange is behind it: a new one is needed
-            raise
+        self._asked = False
         if isinstance(answer, messages.Failure):
             raise RolloutFailed(answer.why)
         return answer
@@ -69,9 +79,21 @@ class RolloutProcess:
 
     def kill(self) -> None:
         """Ends the process, if there is one."""
+        if self._frames is not None:
+            self._frames.close()
         if self._child is not None:
             self._child.kill()
         self._child = self._frames = None
+        self._asked = False
+
+    async def end(self) -> None:
+        """Ends the process. One in the middle of a batch may first write down how far it is."""
+        if self._asked and self._child is not None and self._frames is not None:
+            self._ending = True
+            self._frames.close()  # what it takes for a notice to leave
+            await asyncio.to_thread(self._child.end, _WRITE_DOWN_SECONDS)
+            self._ending = False
+        self.kill()
 
 
 class Conversation:
@@ -106,8 +128,9 @@ class Conversation:
             counts=dict(queue.counts),
             rollout_seconds=rollout.generating_seconds,
             generated_tokens=rollout.generated_tokens,
+            work=rollout.work,
         )
-        rollout.generating_seconds, rollout.generated_tokens = 0.0, 0
+        rollout.forget_work()
         await self._link.send(delivery)
 
 
@@ -131,12 +154,40 @@ async def serve(link: Link, folder: RunFolder, checkpoint: Checkpoint | None) ->
         ) as queue:
             queue.end(config.steps * shape.batch_size)
             rollout = Rollout(queue, engine, task, shape, config)
-            await _together(
-                link, queue, rollout, GradingWorkers(queue, grader, workers=config.grader.workers)
-            )
+            grading = GradingWorkers(queue, grader, workers=config.grader.workers)
+            async with _observed(queue, grading, folder.path):
+                await _together(link, queue, rollout, grading)
     finally:
-        engine.kill()
+        await engine.end()
         await grader.close()
+
+
+@contextlib.asynccontextmanager
+async def _observed(
+    queue: QueueShell, grading: GradingWorkers, folder: Path
+) -> AsyncIterator[None]:
+    """While it lasts, the folder says what the queue waits for."""
+
+    async def look() -> None:
+        while True:
+            state = live_state.observed(
+                queue.waits(),
+                queue.now(),
+                delivered=queue.queue.delivered,
+                trained=queue.queue.trained,
+                depth=queue.queue.depth,
+                where=grading.where,
+            )
+            live_state.write(folder, state)
+            await asyncio.sleep(live_state.EVERY_SECONDS)
+
+    looking = asyncio.create_task(look(), name="live state")
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        live_state.remove(folder)
 
 
 async def _together(

@@ -1,15 +1,14 @@
-"""Curves as SVG, as lines of a terminal, and as PNG: small, and without a plotting library."""
+"""Curves as SVG and as lines of a terminal: small, and without a plotting library."""
 
 import itertools
 import math
-import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
 COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#57606a")
 _SHARED = "="
+_MOST_POINTS = 400
 Curve = Sequence[tuple[float, float]]
 
 
@@ -46,6 +45,19 @@ def finite(curve: Curve) -> list[tuple[float, float]]:
     return [(x, y) for x, y in curve if math.isfinite(x) and math.isfinite(y)]
 
 
+def thinned(curve: Curve, most: int = _MOST_POINTS) -> list[tuple[float, float]]:
+    """At most so many points: the means of neighbours, where there are more."""
+    points = finite(curve)
+    if len(points) <= most:
+        return points
+    borders = [len(points) * number // most for number in range(most + 1)]
+    pieces = [points[start:stop] for start, stop in itertools.pairwise(borders)]
+    return [
+        (sum(x for x, _ in piece) / len(piece), sum(y for _, y in piece) / len(piece))
+        for piece in pieces
+    ]
+
+
 def svg(title: str, curves: Mapping[str, Curve], width: int = 460, height: int = 220) -> str:
     """A plot for a page. Names are escaped."""
     frame = frame_of(curves)
@@ -78,7 +90,7 @@ def svg(title: str, curves: Mapping[str, Curve], width: int = 460, height: int =
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(
             f"{left + inner * frame.across(x):.1f},{top + tall * (1 - frame.up(y)):.1f}"
-            for x, y in finite(curve)
+            for x, y in thinned(curve)
         )
         parts.append(
             f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
@@ -122,65 +134,3 @@ def _letters(names: Sequence[str]) -> dict[str, str]:
         free = [letter for letter in name + "*+x." if letter not in taken.values()]
         taken[name] = free[0]
     return taken
-
-
-def png(curves: Mapping[str, Curve], width: int = 640, height: int = 360) -> bytes:
-    """A plot as a PNG file: white, a frame, and one line a curve, in the order of `COLOURS`."""
-    pixels = [bytearray(b"\xff\xff\xff" * width) for _ in range(height)]
-    margin = 12
-    inner, tall = width - 2 * margin, height - 2 * margin
-    for x in range(margin, width - margin):
-        for y in (margin, height - margin - 1):
-            _dot(pixels, x, y, (180, 180, 180))
-    for y in range(margin, height - margin):
-        for x in (margin, width - margin - 1):
-            _dot(pixels, x, y, (180, 180, 180))
-    frame = frame_of(curves)
-    if frame is not None:
-        for number, curve in enumerate(curves.values()):
-            colour = _rgb(COLOURS[number % len(COLOURS)])
-            spots = [
-                (
-                    margin + frame.across(x) * (inner - 1),
-                    margin + (1 - frame.up(y)) * (tall - 1),
-                )
-                for x, y in finite(curve)
-            ]
-            for start, stop in itertools.pairwise([*spots[:1], *spots]):
-                _line(pixels, start, stop, colour)
-    raw = b"".join(b"\x00" + bytes(row) for row in pixels)
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + _chunk(b"IHDR", head)
-        + _chunk(b"IDAT", zlib.compress(raw, 9))
-        + _chunk(b"IEND", b"")
-    )
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
-def _line(
-    pixels: list[bytearray],
-    start: tuple[float, float],
-    stop: tuple[float, float],
-    colour: tuple[int, int, int],
-) -> None:
-    steps = max(1, math.ceil(max(abs(stop[0] - start[0]), abs(stop[1] - start[1]))))
-    for number in range(steps + 1):
-        x = round(start[0] + (stop[0] - start[0]) * number / steps)
-        y = round(start[1] + (stop[1] - start[1]) * number / steps)
-        for dy in (0, 1):
-            _dot(pixels, x, y + dy, colour)
-
-
-def _dot(pixels: list[bytearray], x: int, y: int, colour: tuple[int, int, int]) -> None:
-    if 0 <= y < len(pixels) and 0 <= 3 * x < len(pixels[0]):
-        pixels[y][3 * x : 3 * x + 3] = bytes(colour)
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    check = zlib.crc32(kind + content)
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)

@@ -2,13 +2,18 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from rlhf.missing import Reason
+
 _PARTS = "objective/scores/"
 _LINES = 30
 """About so many plain lines a run."""
+_BARS = "▁▂▃▄▅▆▇█"
+_SHOWN_SCORES = 32
 
 
 class Display:
@@ -19,6 +24,7 @@ class Display:
         self._live = sys.stderr.isatty() if live is None else live
         self._began = time.monotonic()
         self._first: int | None = None
+        self._scores: deque[float] = deque(maxlen=_SHOWN_SCORES)
         self._panel: Any = None
 
     def shown(self) -> AbstractContextManager[Any]:
@@ -44,21 +50,35 @@ class Display:
         """A step is done."""
         if self._first is None:
             self._first, self._began = step, time.monotonic()
-        line = self._line(step, metrics)
-        if self._panel is None:
-            if (step + 1) % max(1, self._total // _LINES) == 0 or step + 1 == self._total:
-                self.say(line)
-            return
-        from rich.text import Text
+        self._scores.append(metrics["objective/scores"])
+        if self._panel is not None:
+            self._panel.update(self._drawn(step, metrics))
+        elif (step + 1) % max(1, self._total // _LINES) == 0 or step + 1 == self._total:
+            self.say(self._line(step, metrics))
 
-        self._panel.update(Text(line.replace("  ", "\n  ")))
+    def _drawn(self, step: int, metrics: Mapping[str, float]) -> Any:
+        """The panel: how far, how good, how fast, and what the queue does."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        head = Table.grid(padding=(0, 1))
+        head.add_row(
+            f"step {step + 1}/{self._total}",
+            ProgressBar(total=self._total, completed=step + 1, width=_SHOWN_SCORES),
+            f"left {self._left(step)}",
+        )
+        body = Table.grid(padding=(0, 2))
+        body.add_column(style="dim")
+        for name, value in rows(metrics):
+            body.add_row(name, value)
+        body.add_row("", sparkline(self._scores))
+        whole = Table.grid()
+        whole.add_row(head)
+        whole.add_row(body)
+        return whole
 
     def _line(self, step: int, metrics: Mapping[str, float]) -> str:
-        parts = " ".join(
-            f"{name.removeprefix(_PARTS)} {value:.3f}"
-            for name, value in metrics.items()
-            if name.startswith(_PARTS)
-        )
+        parts = _listed(metrics, _PARTS)
         return (
             f"step {step + 1}/{self._total}  score {metrics['objective/scores']:.3f}"
             + (f" ({parts})" if parts else "")
@@ -76,4 +96,54 @@ class Display:
             return "?"
         seconds = (time.monotonic() - self._began) / done * (self._total - step - 1)
         minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes}:{rest:02d}"
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def rows(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+    """The lines of the panel, (name, value)."""
+
+    def number(name: str) -> float:
+        return metrics.get(name, 0.0)
+
+    parts = _listed(metrics, _PARTS)
+    missing = {reason: number(f"queue/{reason}") for reason in Reason}
+    absent = ", ".join(f"{count:.0f} {reason}" for reason, count in missing.items() if count)
+    return [
+        ("score", f"{number('objective/scores'):.3f}" + (f"  {parts}" if parts else "")),
+        (
+            "policy",
+            f"KL {number('objective/kl'):.3f}  entropy {number('objective/entropy'):.3f}  clipped "
+            f"{number('policy/clipfrac_avg'):.1%}  length {number('val/response_length'):.1f}",
+        ),
+        (
+            "speed",
+            f"{number('perf/tokens_per_second'):,.0f} tokens/s  step {number('perf/step_seconds'):.2f} s"
+            f"  rollout {number('perf/rollout_seconds'):.2f} s"
+            f"  waited {number('perf/wait_seconds'):.2f} s",
+        ),
+        (
+            "queue",
+            f"{number('queue/depth'):.0f} samples  {number('staleness/versions'):.0f} versions stale"
+            f"  {number('queue/redrawn'):.0f} redrawn"
+            f"  missing: {absent or 'none'}",
+        ),
+    ]
+
+
+def sparkline(values: "deque[float]") -> str:
+    """The latest values as bars, the lowest to the highest of them."""
+    if not values:
+        return ""
+    low, span = min(values), max(values) - min(values)
+    return "".join(
+        _BARS[round((value - low) / span * (len(_BARS) - 1)) if span else 0] for value in values
+    )
+
+
+def _listed(metrics: Mapping[str, float], before: str) -> str:
+    return " ".join(
+        f"{name.removeprefix(before)} {value:.3f}"
+        for name, value in metrics.items()
+        if name.startswith(before)
+    )

@@ -1,9 +1,11 @@
 """`report.html` of a run: its curves, its configuration, its end. One file, nothing loaded from anywhere.
 
-It is made from what lies in the run folder, so it can be made after a crash as well.
+It is made from what lies in the run folder, so it can be made after a crash as well. While a run goes
+on it is made anew now and then, so that a run whose process was killed has one too.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,12 @@ _PLOTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Queue depth", ("queue/depth",)),
     ("Seconds of a step", ("perf/step_seconds", "perf/wait_seconds", "perf/rollout_seconds")),
     ("Staleness: mismatch KL", ("staleness/mismatch_kl",)),
+    ("Tokens a second", ("perf/tokens_per_second",)),
+    ("Rollout: places of the KV cache held and not in use", ("rollout/kv_waste",)),
 )
 _PARTS = "objective/scores/"
+_EVERY_SECONDS = 20.0
+_MOST_OF_THE_TIME = 100.0
 _STYLE = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:62rem;padding:0 1rem;color:#1f2328}
 h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}.plots{display:flex;flex-wrap:wrap;gap:1rem}
@@ -47,6 +53,27 @@ def write(folder: RunFolder, ending: str, *, failed: bool) -> Path:
     draft.write_text(page, encoding="utf-8")
     draft.replace(folder.report)
     return folder.report
+
+
+class RunningReport:
+    """The report of a run that goes on, made again every so often; it never takes much of the time."""
+
+    def __init__(
+        self, folder: RunFolder, total: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._folder = folder
+        self._total = total
+        self._clock = clock
+        self._next_at = clock() + _EVERY_SECONDS
+
+    def step(self, done: int) -> None:
+        """So many steps are done."""
+        began = self._clock()
+        if began < self._next_at:
+            return
+        write(self._folder, f"{done} of {self._total} steps are done; it goes on", failed=False)
+        ended = self._clock()
+        self._next_at = ended + max(_EVERY_SECONDS, _MOST_OF_THE_TIME * (ended - began))
 
 
 def html(

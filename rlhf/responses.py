@@ -16,6 +16,8 @@ class Response(msgspec.Struct, frozen=True, array_like=True):
     sampled it, one per response token.
 
     `context` is what the task knows of the prompt (JSON), e.g. the right answer for a grader.
+    `found_tokens` were taken from keys of a sibling, `versions` are the policy versions behind the
+    tokens where they are not all the slot's own.
     """
 
     prompt_ids: list[int]
@@ -25,6 +27,8 @@ class Response(msgspec.Struct, frozen=True, array_like=True):
     logprobs: list[float] = []
     finish_reason: str = ""
     context: dict[str, Any] = {}
+    found_tokens: int = 0
+    versions: list[int] = []
 
     def digests(self) -> Digests:
         """The digests over its token ids."""

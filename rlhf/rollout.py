@@ -68,6 +68,7 @@ def requests_of(piece: Piece, shape: Shape, task: Task) -> Generate:
                 seq,
                 list(prompt_of(seq, piece.draw, shape, task).ids),
                 sampling_seed(shape.seed, seq, piece.draw),
+                shape.group_of(seq),
             )
             for seq in range(piece.first_seq, piece.first_seq + piece.size)
         ],
@@ -90,6 +91,8 @@ class Rollout:
         self.generating_seconds = 0.0
         """Time spent on generating, since it was last set to 0."""
         self.generated_tokens = 0
+        self.work: dict[str, float] = {}
+        """What the engine has counted meanwhile."""
 
     async def run(self) -> None:
         """Fills slots until the end of the stream.
@@ -136,7 +139,13 @@ class Rollout:
             raise RolloutFailed(f"the engine gave no response for slot {missing[0]}")
         self.generating_seconds += made.seconds
         self.generated_tokens += sum(len(one.tokens) for one in made.responses)
+        for name, count in made.work.items():
+            self.work[name] = self.work.get(name, 0.0) + count
         return found
+
+    def forget_work(self) -> None:
+        """Counts from 0 again."""
+        self.generating_seconds, self.generated_tokens, self.work = 0.0, 0, {}
 
     def _forget_old(self, newest: Piece) -> None:
         """Lets go of pieces that no slot can belong to any more."""
@@ -155,6 +164,8 @@ class Rollout:
             logprobs=made.logprobs,
             finish_reason=made.finish_reason,
             context=prompt.context,
+            found_tokens=made.found_tokens,
+            versions=made.versions,
         )
 
 

@@ -14,7 +14,9 @@ from rlhf.model.building import build
 from rlhf.model.huggingface import ModelUnavailable
 from rlhf.ppo.update import RatioNotOne
 from rlhf.progress_display import Display
+from rlhf.report import RunningReport
 from rlhf.reward_queue_types import Batch
+from rlhf.rollout_check import RolloutDrifts
 from rlhf.run_folder import RunFolder
 from rlhf.stream import RewardStream, StreamFailed
 from rlhf.tasks.task import TaskInvalid
@@ -29,6 +31,7 @@ FAILURES: tuple[type[Exception], ...] = (
     ModelUnavailable,
     RatioNotOne,
     RewardWrong,
+    RolloutDrifts,
     SnapshotUnreadable,
     StreamFailed,
     TaskInvalid,
@@ -51,13 +54,15 @@ def run(config: RunConfig, folder: RunFolder, display: Display, trackers: list[T
     """Trains to the last step, or until the job is told to leave.
 
     Raises:
-        StreamFailed, BindingError, RewardWrong, RatioNotOne: the run can't go on.
+        StreamFailed, BindingError, RewardWrong, RatioNotOne, RolloutDrifts: the run can't go on.
         train.TrainError, train.Leave: see `clusterops.train`.
         TaskInvalid, BadFunction, ModelUnavailable: it can't begin.
     """
     make_deterministic(config)
     task = building.task(config)
     building.grader(config, task)  # a wrong one is better told now than by the pipeline
+    for note in building.notes(config, task):
+        display.say(note)
     vocabulary = task.vocabulary
     trainer = Trainer(
         build(config.model, vocabulary.size, config.seed),
@@ -153,6 +158,7 @@ class Recorder:
         self._snapshots = snapshots
         self._display = display
         self._trackers = trackers
+        self._report = RunningReport(folder, config.steps)
         self._durable: list[int] = []
         self._ended_at = time.monotonic()
 
@@ -165,6 +171,7 @@ class Recorder:
         for tracker in self._trackers:
             tracker.log(step, metrics)
         self._display.step(step, metrics)
+        self._report.step(step + 1)
         self._session.report(**{name: metrics[name] for name in _IN_MANIFEST})
         self._let_go()
 
@@ -180,10 +187,11 @@ class Recorder:
             "queue/grading_max_seconds": latencies[-1],
             "queue/redrawn": float(sum(one.envelope.draw > 0 for one in batch.samples)),
             "perf/step_seconds": seconds,
+            "perf/wait_seconds": self._stream.waited_seconds,
             "perf/rollout_seconds": delivery.rollout_seconds,
             "perf/tokens_per_second": delivery.generated_tokens / max(seconds, 1e-9),
         }
-        return found | _named(delivery.counts)
+        return found | _named(delivery.counts) | engine_metrics(delivery.work)
 
     def _let_go(self) -> None:
         """Snapshots that rollout is done with; journal that no checkpoint kept can need."""
@@ -197,6 +205,21 @@ class Recorder:
         if len(self._durable) > keep:
             self._durable = self._durable[-keep:]
             self._stream.compact(self._durable[0])
+
+
+def engine_metrics(work: Mapping[str, float]) -> dict[str, float]:
+    """How well the rollout engine used its memory and its time, from what it has counted."""
+    if not work:
+        return {}
+    iterations, computed = max(work["iterations"], 1.0), max(work["computed"], 1.0)
+    return {
+        "rollout/iterations": work["iterations"],
+        "rollout/running": work["running"] / iterations,
+        "rollout/kv_waste": 1.0 - work["live"] / max(work["reserved"], 1.0),
+        "rollout/preemptions": work["preemptions"],
+        "rollout/preemption_tax": work["recomputed"] / computed,
+        "rollout/shared_tokens": work["found"],
+    }
 
 
 def _named(counts: Mapping[str, int]) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """The trainer's side of the stream of batches: a process that fills it, and one call per thing wanted."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -34,6 +35,8 @@ class RewardStream:
         self._frames: Frames[messages.FromPipeline] | None = None
         self.last: messages.Delivery | None = None
         """What came with the newest batch."""
+        self.waited_seconds = 0.0
+        """How long the trainer waited for it."""
 
     @property
     def order_digest(self) -> str:
@@ -102,8 +105,10 @@ class RewardStream:
         Raises:
             StreamFailed: there will be none.
         """
+        asked_at = time.monotonic()
         self._send(messages.Take(self._config.queue.take_seconds))
         answer = self._receive(poll)
+        self.waited_seconds = time.monotonic() - asked_at
         if not isinstance(answer, messages.Delivery):
             raise StreamFailed(_told(answer))
         self.last = answer

@@ -12,9 +12,11 @@ import argparse
 import importlib
 import os
 import secrets
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from clusterops.train.environment import read as read_environment
@@ -28,7 +30,7 @@ from rlhf.progress_display import Display
 from rlhf.run_folder import RunFolder
 from rlhf.trackers import trackers
 
-DONE, FAILED, USAGE = 0, 1, 2
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 _MAY_CHANGE = (
     "steps",
     "reports.",
@@ -60,6 +62,7 @@ def _train(config: RunConfig, folder: RunFolder, run_id: str) -> int:
     # Reward functions of the user are found where the command was given.
     sys.path[:0] = [str(Path.cwd())]
     ending, failed = "the run was interrupted", True
+    before = signal.signal(signal.SIGINT, _interrupted)
     try:
         runs = _runs()
         following = trackers(config, folder, run_id)
@@ -82,11 +85,28 @@ def _train(config: RunConfig, folder: RunFolder, run_id: str) -> int:
         ending = str(error)
         sys.stderr.write(f"{ending}\n")
         return USAGE
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "interrupted; what was saved is kept, and the same command goes on from it\n"
+        )
+        return INTERRUPTED
     except Exception as error:
         ending = f"{type(error).__name__}: {error}"
         raise
     finally:
+        signal.signal(signal.SIGINT, before)
         report.write(folder, ending, failed=failed)
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    """Ctrl-C is a wish to leave, as TERM is: the run saves first. The second one leaves at once, and so
+    does one that comes before there is anything to save.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        raise KeyboardInterrupt
+    sys.stderr.write("leaving as soon as this step is saved; Ctrl-C again leaves at once\n")
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _runs() -> Any:
@@ -126,7 +146,7 @@ def _begun(config: RunConfig, folder: RunFolder, resume: str) -> str:
             raise ConfigurationInvalid(f"{folder.path} holds no run to resume")
         foreign = [
             name
-            for name in ("journal", "checkpoints", "metrics.jsonl")
+            for name in ("journal", "checkpoints", "weights", "metrics.jsonl", "samples.jsonl")
             if (folder.path / name).exists()
         ]
         if foreign:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rlhf import rollout_check
 from rlhf.building import Audit
 from rlhf.canaries import CanaryPlan
 from rlhf.config.sections import RunConfig
@@ -80,6 +81,7 @@ class Trainer:
         Raises:
             BindingError: a reward does not belong to the tokens in the loss.
             RewardWrong: an audit or a canary has another reward than it should.
+            RolloutDrifts: rollout does not sample from the policy that is trained; names the cause.
             RatioNotOne: the forward pass in the update is not the one before it.
         """
         known = self._known(batch)
@@ -94,6 +96,7 @@ class Trainer:
         )
         recomputed = self._audited(batch)
         _check_canaries(batch, known)
+        guarded = rollout_check.check(batch, prepared, self.policy, self._config)
         self._set_learning_rate(batch.number)
         learned = update(
             prepared.experience,
@@ -105,7 +108,7 @@ class Trainer:
             sampling_seed(self._config.seed, batch.number, 0),
         )
         prepared.experience.require_all()
-        metrics = learned | self._measured(batch, prepared, recomputed)
+        metrics = learned | guarded | self._measured(batch, prepared, recomputed)
         self.kl.update(metrics["objective/kl"], int(prepared.counted.sum()))
         return Updated(metrics, _rows(batch, prepared, known | recomputed, frozenset(known)))
 
@@ -173,6 +176,7 @@ class Trainer:
             "staleness/mismatch_kl": prepared.correction.mismatch_kl,
             "staleness/largest_weight": prepared.correction.largest,
             "staleness/dropped_tokens": prepared.correction.dropped,
+            "staleness/carried_tokens": _carried(batch, prepared),
             "alignment/bound": 1.0,
             "alignment/audited": float(len(recomputed)),
             "alignment/canaries": float((~counted).sum()),
@@ -191,6 +195,17 @@ def _check_canaries(batch: Batch, known: Mapping[int, float]) -> None:
                 f"canary in slot {seq}: its reward is {graded.score.reward!r} and must be "
                 f"{known[seq]!r}: rewards have slipped on their way"
             )
+
+
+def _carried(batch: Batch, prepared: Prepared) -> float:
+    """Tokens that a newer policy version than the batch's own has drawn."""
+    return float(
+        sum(
+            version > batch.policy_version
+            for response in prepared.loaded.responses
+            for version in response.versions
+        )
+    )
 
 
 def _mean(values: Tensor) -> float:

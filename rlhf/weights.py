@@ -63,6 +63,17 @@ class Snapshots:
         tensors |= {alias: tensors[of] for alias, of in json.loads(header["aliases"]).items()}
         return {name: tensor.to(device) for name, tensor in tensors.items()}
 
+    def checksum(self, version: int) -> str:
+        """What a version's file says of its content.
+
+        Raises:
+            SnapshotUnreadable: it is not there, or says nothing.
+        """
+        found = _header(self.path(version)).get("sha256")
+        if not isinstance(found, str):
+            raise SnapshotUnreadable(f"{self.path(version)} carries no checksum")
+        return found
+
     def versions(self) -> list[int]:
         """The versions that are there, in order."""
         files = self.folder.iterdir() if self.folder.is_dir() else []

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rlhf.config.sections import RunConfig
+from rlhf.config.sections import Absence, Absent, RunConfig
 from rlhf.identity import Shape
 from rlhf.missing import MissingPolicy, Reason, Rule, Then
 from rlhf.reward_queue_types import Hedge, Limits
@@ -31,15 +31,27 @@ def stream_shape(config: RunConfig, run_id: str) -> Shape:
 def queue_limits(config: RunConfig) -> Limits:
     """Deadlines, hedging, and what is done about missing rewards."""
     queue = config.queue
-    rule = Rule(queue.retries, Then(queue.then))
-    refused = Rule(0, Then(queue.then))
     return Limits(
         grading_seconds=queue.grading_seconds,
         rollout_seconds=queue.rollout_seconds,
         stall_seconds=queue.stall_seconds,
         hedge=Hedge(queue.hedge_percentile, budget=queue.hedge_budget),
-        missing=MissingPolicy(rule, rule, refused, rule, rule),
+        missing=MissingPolicy(
+            timed_out=_rule(config, "TimedOut"),
+            grader_error=_rule(config, "GraderError"),
+            refused=_rule(config, "Refused"),
+            invalid_answer=_rule(config, "InvalidAnswer"),
+            no_response=_rule(config, "NoResponse"),
+        ),
     )
+
+
+def _rule(config: RunConfig, reason: Absent) -> Rule:
+    """The rule for a reason: its own, else the queue's; who refuses is not asked again by default."""
+    queue = config.queue
+    own = queue.missing.get(reason, Absence())
+    usual = 0 if reason == "Refused" else queue.retries
+    return Rule(usual if own.retries is None else own.retries, Then(own.then or queue.then))
 
 
 def derived(config: RunConfig) -> list[Derived]:

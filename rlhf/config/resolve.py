@@ -5,7 +5,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -161,11 +161,15 @@ def _put(said: dict[str, Any], key: str, value: Any) -> None:
 
 def _refuse_unknown(said: Mapping[str, Any], origins: Mapping[str, str]) -> None:
     """Unknown keys, all of them at once, each with the known one that is nearest."""
-    known = [key for key, _ in _fields(RunConfig)]
+    fields = dict(_fields(RunConfig))
+    known = list(fields)
+    tables = [f"{key}." for key, field in fields.items() if get_origin(field.annotation) is dict]
     wrong = []
     for key, _ in _flat(said):
         if key in known or any(one.startswith(f"{key}.") for one in known):
             continue
+        if key.startswith(tuple(tables)):
+            continue  # names of the user's own; what is below them is validated with the values
         near = _nearest(key, known)
         meant = f"; did you mean {near}?" if near else ""
         wrong.append(f"unknown key {key} ({origins.get(key, 'file')}){meant}")
@@ -186,7 +190,8 @@ def _nearest(key: str, known: Sequence[str]) -> str:
 
 def _fields(model: type[BaseModel], before: str = "") -> Iterable[tuple[str, Any]]:
     for name, field in model.model_fields.items():
-        kinds = [field.annotation, *get_args(field.annotation)]
+        named = get_origin(field.annotation) is dict
+        kinds = [] if named else [field.annotation, *get_args(field.annotation)]
         below = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
         if below is not None:
             yield from _fields(below, f"{before}{name}.")
@@ -199,5 +204,7 @@ def _told(error: ValidationError, origins: Mapping[str, str]) -> Iterable[str]:
         key = ".".join(str(part) for part in one["loc"]) or "configuration"
         said = next((origins[name] for name in origins if name == key), None)
         what = one["msg"].removeprefix("Value error, ")
+        if one["type"] == "extra_forbidden":
+            what = "unknown key"
         given = "" if isinstance(one["input"], dict | BaseModel) else f", not {one['input']!r}"
         yield f"{key}: {what}{given}" + (f" ({said})" if said else "")

@@ -18,6 +18,8 @@ from rlhf.config.algorithm import (
 )
 
 Then = Literal["Redraw", "Fail"]
+PartName = Annotated[str, Field(pattern=r"^[A-Za-z][-_A-Za-z0-9]{0,62}$")]
+Absent = Literal["TimedOut", "GraderError", "Refused", "InvalidAnswer", "NoResponse"]
 
 
 class Task(Section):
@@ -37,11 +39,18 @@ class Task(Section):
         return self
 
 
-class Grader(Section):
-    """Who gives the rewards. `task` is the task's own function; only jsonl has none."""
+class Scorer(Section):
+    """Something that gives rewards. `task` is the task's own function; only jsonl has none."""
 
     kind: Literal[
-        "task", "function", "processes", "http", "helpful-harmless", "reward-model", "custom"
+        "task",
+        "function",
+        "processes",
+        "http",
+        "helpful-harmless",
+        "reward-model",
+        "custom",
+        "composite",
     ] = "task"
     function: str | None = None
     """module:function, for kinds function and processes; for custom, what makes a whole grader."""
@@ -53,8 +62,6 @@ class Grader(Section):
     """Shared secret that signs requests and replies of kind http."""
     model: Path | None = None
     """Folder of a trained reward model, for kind reward-model."""
-    workers: Count = 8
-    """Samples graded at once."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -66,6 +73,35 @@ class Grader(Section):
         ):
             if (self.kind in kinds) != (getattr(self, name) is not None):
                 raise ValueError(f"grader.{name} belongs to grader.kind={' or '.join(kinds)}")
+        return self
+
+
+class ScorePart(Scorer):
+    """One part of a composite reward, which is the parts' weighted mean."""
+
+    weight: Positive = 1.0
+    floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Where this part lies below it, the reward is at most this part's score."""
+
+    @model_validator(mode="after")
+    def _single(self) -> Self:
+        if self.kind == "composite":
+            raise ValueError("a part of a composite reward is not one itself")
+        return self
+
+
+class Grader(Scorer):
+    """Who gives the rewards, and how many are asked at once."""
+
+    parts: dict[PartName, ScorePart] = Field(default_factory=dict)
+    """For kind composite: named scorers, each with its weight and floor, all of them reported."""
+    workers: Count = 8
+    """Samples graded at once."""
+
+    @model_validator(mode="after")
+    def _parted(self) -> Self:
+        if (self.kind == "composite") != bool(self.parts):
+            raise ValueError("grader.parts belongs to grader.kind=composite, which needs it")
         return self
 
 
@@ -115,15 +151,40 @@ class Rollout(Section):
     temperature: Positive = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    seats: Count = 256
+    """Most responses that are generated at once; the others wait for a place."""
+    cache_mib: Count = 256
+    """Memory for keys and values. It is never more than all seats can use."""
+    deterministic: bool = True
+    """The same seed gives the same bits, however often the run is interrupted: a batch that was cut
+    short is generated anew, whole. If false, its responses go on from their tokens; what differs
+    then are the last digits of log-probabilities.
+    """
+    max_version_lag: Annotated[int, Field(ge=0)] = 0
+    """Updates over which a response may be carried: it goes on with the newest weights, and each of
+    its tokens says which version drew it. Only with deterministic=false.
+    """
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
+        if self.max_version_lag and self.deterministic:
+            raise ValueError(
+                "rollout.max_version_lag lets timing decide which weights draw a token: it needs "
+                "rollout.deterministic=false"
+            )
         if self.batch % self.group:
             raise ValueError(
                 f"rollout.batch {self.batch} is no multiple of rollout.group {self.group}: a group "
                 "would be cut by the border of a batch"
             )
         return self
+
+
+class Absence(Section):
+    """What is done about rewards that are missing for one reason; none follows the queue's own."""
+
+    retries: Annotated[int, Field(ge=0)] | None = None
+    then: Then | None = None
 
 
 class Queue(Section):
@@ -140,10 +201,22 @@ class Queue(Section):
     """How often a missing reward is asked for again."""
     then: Then = "Redraw"
     """What follows the retries."""
+    missing: dict[Absent, Absence] = Field(default_factory=dict)
+    """Retries and what follows for some reasons only. A refusal is not asked again unless this says so."""
     max_draws: Count = 3
     hedge_percentile: Annotated[float, Field(gt=0, lt=1)] = 0.95
     hedge_budget: Fraction = 0.1
     """Most hedges, as a share of all requests; 0 for none."""
+
+    @model_validator(mode="after")
+    def _patient(self) -> Self:
+        for name in ("grading_seconds", "rollout_seconds"):
+            if self.take_seconds <= getattr(self, name):
+                raise ValueError(
+                    f"queue.take_seconds {self.take_seconds:g} is not more than queue.{name} "
+                    f"{getattr(self, name):g}: the trainer would give up before anybody is late"
+                )
+        return self
 
 
 class Checks(Section):
@@ -155,6 +228,12 @@ class Checks(Section):
     """module:function that audits call in place of the grader: a pure one beside a grader that is not."""
     canary_every: Annotated[int, Field(ge=0)] = 200
     """One slot in so many has a reward that is known beforehand, and trains nothing; 0 for none."""
+    guard_share: Fraction = 0.01
+    """Share of a batch's tokens whose log-probabilities are computed again where the very weights
+    that are trained have drawn them (the first batch; with queue.lag=0, each); 0 for none.
+    """
+    guard_tolerance: Positive = 1e-3
+    """Largest difference of a log-probability that rounding explains; beyond it the run stops."""
 
 
 class Checkpoints(Section):

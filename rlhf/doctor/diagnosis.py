@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlhf import live_state
 from rlhf.canaries import find_offsets
-from rlhf.doctor import absences, audits, drift, evidence, lag, order, stalls
+from rlhf.doctor import absences, audits, drift, evidence, lag, order, present, stalls
 from rlhf.doctor.findings import ORDER, Finding, Gravity, Section, fault
 from rlhf.identity import Shape
 from rlhf.sample_rows import SampleRow
@@ -94,7 +95,9 @@ def _from_journal(folder: Path, problems: list[str]) -> tuple[Shape | None, list
         waits.add(numbered)
         missing.add(numbered.record)
         ages.add(numbered.record)
-    return proof.shape, [order.report(proof), waits.report(), ages.report(), missing.report()]
+    going_on = present.report(live_state.read(folder), waits)
+    sections = [order.report(proof), waits.report(), ages.report(), missing.report()]
+    return proof.shape, [*([going_on] if going_on else []), *sections]
 
 
 def _from_samples(rows: Mapping[int, SampleRow], shape: Shape | None) -> list[Section]:

@@ -4,13 +4,16 @@ The reward is the weighted mean of the parts. Where a part lies below its floor,
 most that part itself: no excellence elsewhere buys it back.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from rlhf.graders.checking import answers_of
 from rlhf.graders.functions import Called
-from rlhf.graders.protocol import Answer, BadAnswer, Sample, score_of
+from rlhf.graders.protocol import Answer, BadAnswer, Grader, Sample, score_of
 from rlhf.identity import Score
+from rlhf.missing import Missing, Reason
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -80,3 +83,51 @@ class CompositeGrader:
 
     async def close(self) -> None:
         """Nothing was started."""
+
+
+class GradersTogether:
+    """Scores by several graders, each a part: `{name: (grader, part)}`. They work side by side.
+
+    A sample that one of them gives no score has none: the missing reward says which part is missing.
+    """
+
+    def __init__(self, graders: Mapping[str, tuple[Grader, Part]]) -> None:
+        if not graders:
+            raise ValueError("a composite reward needs at least one part")
+        self._graders = {name: grader for name, (grader, _) in graders.items()}
+        self.parts = {name: part for name, (_, part) in graders.items()}
+        self.name = f"composite of {', '.join(graders)}"
+        self.pure = all(grader.pure for grader in self._graders.values())
+        self.largest_batch = min(grader.largest_batch for grader in self._graders.values())
+
+    async def grade(self, samples: Sequence[Sample]) -> list[Answer]:
+        """One answer per sample, from one answer of every part."""
+        async with asyncio.TaskGroup() as group:
+            asked = {
+                name: group.create_task(answers_of(grader, samples), name=f"part {name}")
+                for name, grader in self._graders.items()
+            }
+        by_part = {name: task.result() for name, task in asked.items()}
+        # `answers_of` has paired them by identity, and gives them in the samples' order.
+        return [
+            sample.answered(
+                self._outcome({name: given[place].outcome for name, given in by_part.items()})
+            )
+            for place, sample in enumerate(samples)
+        ]
+
+    async def close(self) -> None:
+        """Closes every part's grader."""
+        for grader in self._graders.values():
+            await grader.close()
+
+    def _outcome(self, outcomes: Mapping[str, Score | Missing]) -> Score | Missing:
+        values = {}
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, Missing):
+                return Missing(outcome.reason, f"part {name}: {outcome.detail}")
+            values[name] = outcome.reward
+        try:
+            return combine(values, self.parts)
+        except BadAnswer as error:
+            return Missing(Reason.INVALID_ANSWER, str(error))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlhf import plots
+from rlhf import plot_png, plots
 from rlhf.doctor.diagnosis import Diagnosis, diagnose
 from rlhf.report import curve
 from rlhf.run_folder import RunFolder
@@ -126,7 +126,7 @@ def tell(folder: Path, say: Say) -> Told:
     _together([(run.name, run.command) for run in order], folder, say)
     curves = {run.name: true_rewards(run.folder) for run in runs}
     digests = {run.name: order_digest(run.folder) for run in runs}
-    (folder / "rewards.png").write_bytes(plots.png(curves))
+    (folder / "rewards.png").write_bytes(plot_png.png(curves))
     doctor = diagnose(folder / "naive")
     for line in epilogue(curves, digests, doctor, folder):
         say(line)

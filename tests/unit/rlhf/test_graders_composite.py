@@ -5,9 +5,10 @@ from support import rlhf_reward_functions as functions
 from support.rlhf_samples import sample
 
 from rlhf.graders.checking import answers_of
-from rlhf.graders.composite import CompositeGrader, Part, combine
+from rlhf.graders.composite import CompositeGrader, GradersTogether, Part, combine
+from rlhf.graders.functions import FunctionGrader
 from rlhf.graders.helpful_harmless import HARMLESSNESS, HELPFULNESS, grader
-from rlhf.graders.protocol import BadAnswer
+from rlhf.graders.protocol import BadAnswer, Refused
 from rlhf.identity import Score
 from rlhf.missing import Reason
 
@@ -83,3 +84,58 @@ def test_without_floors_either_would_have_passed_for_half_good() -> None:
 @pytest.mark.parametrize("response", ["", " ", "stain stain stain stain stain stain stain stain"])
 def test_saying_nothing_or_the_same_word_is_not_helpful(response) -> None:
     assert score(response).reward < 0.3
+
+
+def together() -> GradersTogether:
+    """A part that is always 0.5, and one that refuses what it does not like."""
+
+    def picky(_prompt: str, response: str) -> float:
+        if "bad" in response:
+            raise Refused("not that")
+        return float(len(response))
+
+    return GradersTogether(
+        {
+            "steady": (
+                FunctionGrader(lambda _prompt, _response: 0.5, pure=True, inline=True),
+                PARTS["b"],
+            ),
+            "picky": (FunctionGrader(picky, pure=True, inline=True), PARTS["a"]),
+        }
+    )
+
+
+async def test_graders_together_give_each_sample_its_own_parts() -> None:
+    samples = [sample(seq, response="x" * seq) for seq in range(4)]
+    answers = await answers_of(together(), samples)
+    for given, answer in zip(samples, answers, strict=True):
+        seq = given.envelope.seq
+        assert answer.envelope == given.envelope
+        assert answer.outcome.parts == {"steady": 0.5, "picky": float(seq)}
+        assert answer.outcome.reward == (0.0 if seq == 0 else (0.5 + 3 * seq) / 4)
+
+
+async def test_a_sample_with_a_missing_part_has_no_reward_and_the_part_is_named() -> None:
+    good, bad = await answers_of(together(), [sample(0, response="ok"), sample(1, response="bad")])
+    # One function that refuses spoils its whole call: the queue asks one sample at a time.
+    assert bad.outcome.reason is Reason.REFUSED
+    assert "part picky" in bad.outcome.detail
+    assert good.outcome.reason is Reason.REFUSED
+    assert together().largest_batch == 1
+    assert together().pure
+
+
+async def test_graders_together_close_all_of_them() -> None:
+    closed = []
+
+    class Closing(FunctionGrader):
+        async def close(self) -> None:
+            closed.append(self)
+
+    both = {
+        name: (Closing(lambda _prompt, _response: 1.0, inline=True), Part()) for name in ("a", "b")
+    }
+    await GradersTogether(both).close()
+    assert len(closed) == 2
+    with pytest.raises(ValueError, match="at least one part"):
+        GradersTogether({})

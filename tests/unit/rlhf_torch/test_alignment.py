@@ -13,7 +13,8 @@ pytest.importorskip("torch")
 from rlhf import building
 from rlhf.config.resolve import resolve
 from rlhf.doctor.diagnosis import diagnose
-from rlhf.generation import PlainEngine
+from rlhf.engine import PagedEngine
+from rlhf.engine_choice import engine_for
 from rlhf.model.building import build
 from rlhf.run import make_deterministic
 from rlhf.run_folder import RunFolder
@@ -46,7 +47,8 @@ def trained(start, folder, shift: int, *words: str) -> list[float]:
     task = building.task(config)
     policy = build(config.model, task.vocabulary.size, config.seed)
     trainer = Trainer(policy, config, task.vocabulary.stop_tokens)
-    engine = PlainEngine(build(config.model, task.vocabulary.size, config.seed))
+    engine = engine_for(build(config.model, task.vocabulary.size, config.seed), -1)
+    assert isinstance(engine, PagedEngine)
     late = deque([0.5] * shift)
     means = []
     for step in range(config.steps):

@@ -102,6 +102,15 @@ def test_all_unknown_keys_are_told_at_once_with_their_place(tmp_path):
         (["queue.grading_seconds=.inf"], "queue.grading_seconds"),
         (["checkpoints.keep=1"], "checkpoints.keep"),
         (["ppo=3"], "ppo"),
+        (["rollout.max_version_lag=1"], "needs rollout.deterministic=false"),
+        (["queue.take_seconds=30"], "would give up before anybody is late"),
+        (["grader.kind=composite"], "grader.parts"),
+        (["grader.parts.x.kind=helpful-harmless"], "grader.parts"),
+        (["grader.kind=composite", "grader.parts.x.function=a:b"], "grader.function"),
+        (["grader.kind=composite", "grader.parts.x.kind=composite"], "not one itself"),
+        (["grader.kind=composite", "grader.parts.x.wait=1"], "grader.parts.x.wait: unknown key"),
+        (["grader.kind=composite", "grader.parts.x.weight=0"], "grader.parts.x.weight"),
+        (["queue.missing.Late.retries=1"], "queue.missing.Late"),
         (["name=Not A Name"], "name"),
         (["novalue"], "write it as a.b=value"),
         ([".x=1"], "write it as a.b=value"),
@@ -150,6 +159,43 @@ def test_limits_follow_from_the_settings():
     told = {one.name: one.value for one in derived(config)}
     assert told["queue capacity"] == "96 samples"
     assert told["a slot's longest wait for its reward"] == "360 s"
+
+
+def test_a_reason_may_have_a_rule_of_its_own():
+    config = resolve(
+        None,
+        [
+            "queue.retries=1",
+            "queue.missing.TimedOut.retries=5",
+            "queue.missing.Refused.then=Fail",
+            "queue.missing.InvalidAnswer.then=Fail",
+        ],
+    ).config
+    missing = queue_limits(config).missing
+    assert missing.decide(Reason.TIMED_OUT, 4) is Then.RETRY
+    assert missing.decide(Reason.TIMED_OUT, 5) is Then.REDRAW
+    assert missing.decide(Reason.REFUSED, 0) is Then.FAIL
+    assert missing.decide(Reason.INVALID_ANSWER, 0) is Then.RETRY
+    assert missing.decide(Reason.INVALID_ANSWER, 1) is Then.FAIL
+    assert missing.decide(Reason.GRADER_ERROR, 1) is Then.REDRAW
+
+
+def test_parts_of_a_reward_are_named_by_the_user(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "grader:\n  kind: composite\n  parts:\n"
+        "    right: {kind: task, weight: 2}\n"
+        "    short: {kind: function, function: 'a:b', pure: true, floor: 0.25}\n"
+    )
+    config, origins = resolve(file, ["grader.parts.right.weight=3"])
+    assert list(config.grader.parts) == ["right", "short"]
+    assert (config.grader.parts["right"].weight, config.grader.parts["short"].floor) == (3.0, 0.25)
+    assert origins["grader.parts.short.floor"] == str(file)
+    assert origins["grader.parts.right.weight"].startswith("command line")
+    assert origins["grader.parts.right.floor"] == DEFAULT
+    again = tmp_path / "again.yaml"
+    again.write_text(dump(config))
+    assert resolve(again).config == config
 
 
 def test_configuration_loads_neither_torch_nor_ray():

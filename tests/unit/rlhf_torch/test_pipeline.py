@@ -46,7 +46,7 @@ class Echo:
             0.01,
         )
 
-    def kill(self):
+    async def end(self):
         pass
 
 

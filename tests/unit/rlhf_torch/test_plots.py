@@ -5,7 +5,7 @@ import struct
 import zlib
 from xml.etree import ElementTree
 
-from rlhf import plots
+from rlhf import plot_png, plots
 
 CURVES = {"aligned": [(0, 0.5), (1, 0.7), (2, 1.0)], "shifted": [(0, 0.5), (1, 0.45), (2, 0.5)]}
 
@@ -37,7 +37,7 @@ def colours_in(rows: list[bytes]) -> set[bytes]:
 
 
 def test_a_png_holds_each_curve_in_its_colour():
-    width, height, rows = decoded(plots.png(CURVES, 200, 100))
+    width, height, rows = decoded(plot_png.png(CURVES, 200, 100))
     assert (width, height) == (200, 100)
     wanted = {bytes.fromhex(colour[1:]) for colour in plots.COLOURS[:2]}
     assert wanted <= colours_in(rows)
@@ -45,7 +45,7 @@ def test_a_png_holds_each_curve_in_its_colour():
 
 
 def test_a_rising_curve_ends_higher_than_it_begins():
-    _, _, rows = decoded(plots.png({"up": [(0, 0.0), (1, 1.0)]}, 120, 80))
+    _, _, rows = decoded(plot_png.png({"": [(0, 0.0), (1, 1.0)]}, 200, 140))
     colour = bytes.fromhex(plots.COLOURS[0][1:])
     marked = [
         (place // 3, number)
@@ -59,14 +59,14 @@ def test_a_rising_curve_ends_higher_than_it_begins():
 
 def test_nothing_to_draw_is_a_frame_everywhere():
     for curves in ({}, {"none": []}, {"nan": [(0, math.nan), (1, math.inf)]}):
-        decoded(plots.png(curves, 60, 40))
+        decoded(plot_png.png(curves, 60, 40))
         assert "no values" in plots.svg("empty", curves)
         assert plots.terminal(curves) == ["(no values)"]
 
 
 def test_one_point_and_equal_points_have_a_place():
     for curve in ([(3, 1.0)], [(0, 2.0), (1, 2.0)], [(0, 0.0)]):
-        decoded(plots.png({"flat": curve}, 60, 40))
+        decoded(plot_png.png({"flat": curve}, 60, 40))
         assert "polyline" in plots.svg("flat", {"flat": curve})
         assert any("f" in line for line in plots.terminal({"flat": curve})[:-1])
 
@@ -91,3 +91,11 @@ def test_the_terminal_shows_each_curve_by_a_letter_of_its_own():
     assert any("s" in line for line in lines[:6])
     assert any("a" in line for line in lines[:6])
     assert lines[0].rstrip().endswith("s")
+
+
+def test_a_png_names_its_curves_in_their_colour_above_the_plot():
+    _, _, rows = decoded(plot_png.png(CURVES, 300, 150))
+    for number, colour in enumerate(plots.COLOURS[:2]):
+        wanted = bytes.fromhex(colour[1:])
+        above = [row for row in rows[:35] if wanted in {row[n : n + 3] for n in range(0, 900, 3)}]
+        assert len(above) == 10, number

@@ -2,7 +2,9 @@
 
 import re
 
-from rlhf import report
+import pytest
+
+from rlhf import plots, report
 from rlhf.run_folder import RunFolder
 
 ROWS = [{"step": n, "objective/scores": n / 4, "objective/kl": 0.1 * n} for n in range(4)]
@@ -67,3 +69,28 @@ def test_steps_that_will_be_made_anew_are_dropped_from_both_records(tmp_path):
     assert folder.samples.read_text().count("\n") == 6
     folder.rewind(0)
     assert folder.metric_rows() == []
+
+
+def test_a_run_that_goes_on_has_a_report_of_its_own_now_and_then(tmp_path):
+    folder, now = RunFolder(tmp_path), [0.0]
+    running = report.RunningReport(folder, 100, clock=lambda: now[0])
+    folder.append_metrics(ROWS[0])
+    for done, at in ((1, 1.0), (2, 19.0)):
+        now[0] = at
+        running.step(done)
+        assert not folder.report.exists()
+    now[0] = 20.0
+    running.step(3)
+    assert "3 of 100 steps are done; it goes on" in folder.report.read_text()
+    now[0] = 39.0
+    running.step(4)
+    assert "3 of 100" in folder.report.read_text()
+
+
+def test_a_long_curve_is_drawn_with_few_points_and_keeps_its_ends_and_its_mean():
+    curve = [(float(step), float(step % 7)) for step in range(10_000)]
+    few = plots.thinned(curve)
+    assert len(few) == 400
+    assert few[0][0] < 25 < 9_975 < few[-1][0]
+    assert sum(y for _, y in few) / 400 == pytest.approx(3.0, abs=0.01)
+    assert plots.thinned(curve[:400]) == curve[:400]

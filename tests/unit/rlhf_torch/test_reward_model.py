@@ -108,14 +108,37 @@ async def test_saved_and_loaded_it_grades_each_sample_by_its_own_text(trained, t
     assert min(rewards[1], rewards[3]) > max(rewards[0], rewards[2])
 
 
-def test_texts_beyond_the_context_keep_their_end(trained):
-    model, _ = trained
+def test_of_texts_beyond_the_context_the_end_decides(trained):
+    """What people preferred lies at the end of texts three times as long as the context: it is learned
+    there, and what was cut off counts for nothing. (A model of short texts alone has never seen a full
+    context; nothing is promised of it there.)
+    """
+    chance = random.Random(5)
+    pairs = [
+        Pair("".join(chance.choices("abcdefgh ", k=chance.randrange(120, 160))), chosen, rejected)
+        for _ in range(120)
+        for chosen, rejected in [("so it is done please", "so it is done now.")]
+    ]
+    rest, held = hold_back(pairs, SMALL.held_back)
+    model = train(rest, SMALL)
+    assert min(len(pair.prompt) for pair in pairs) > 2 * SMALL.context
+    assert measure(model, held).accuracy == 1.0
     with torch.no_grad():
         one, same, other = model.scores(
             [("x" * 500, "abc please"), ("x" * 700, "abc please"), ("x" * 500, "abc now")]
         ).tolist()
     assert one == same
-    assert one != other
+    assert one > other
+
+
+def test_what_was_cut_off_decides_nothing(trained):
+    """Pairs that differ only before the context's reach are ties, also after training on them."""
+    tail = "-" * SMALL.context
+    pairs = [Pair(f"ask {number}", f"yes{tail}", f"no{tail}") for number in range(40)]
+    rest, held = hold_back(pairs, SMALL.held_back)
+    quality = measure(train(rest, Settings(**(vars_of(SMALL) | {"steps": 5}))), held)
+    assert quality.accuracy == 0.5
+    assert quality.log_loss == pytest.approx(math.log(2), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from rlhf.graders.checking import answers_of
 from rlhf.graders.protocol import Sample
 from rlhf.identity import Envelope, Score
 from rlhf.run_folder import RunFolder
-from rlhf.story import naive, naive_loader, telling
+from rlhf.story import naive, naive_loader, settings, telling
 from rlhf.story.naive_loader import NaiveLoader
 from rlhf.story.unreliable import UnreliableGrader
 
@@ -133,6 +133,7 @@ def test_the_outcome_is_told_in_words_and_as_json(tmp_path, monkeypatch):
 def test_a_run_that_fails_is_told_with_its_last_words(tmp_path, capsys, monkeypatch):
     broken = telling.Run("naive", "broken", ("false",), RunFolder(tmp_path / "naive"))
     monkeypatch.setattr(telling, "runs_below", lambda _folder, _start: (broken,))
+    monkeypatch.setattr(settings, "WARM_UP", ("warm_up.steps=1",))
     assert telling.story(tmp_path / "story", None) == 1
     assert "ended with code" in capsys.readouterr().err
 
