@@ -1,6 +1,6 @@
 """What follows the end of an attempt: another one, after which wait, or the end of the job.
 
-Only the user's own errors use up `backoffLimit`. Preemption, eviction and suspension are tried
+Only the user's own errors use up `backoffLimit`; starts that fail have a budget of their own. Preemption, eviction and suspension are tried
 again at once: their place in the queue is the wait. Everything that could repeat by itself (a
 fault, a node, a start) backs off by how often it happened in a row without new durable work.
 """
@@ -42,6 +42,10 @@ def sequel(
     if cause is Cause.USER_ERROR and user_errors > limit:
         tries = f"{user_errors} time{'s' if user_errors != 1 else ''}"
         return Sequel(Phase.FAILED, f"{sentence}; failed {tries}, backoffLimit is {limit}")
+    if cause is Cause.START_FAILED:
+        starts = starts_failed((*job.status.attempts[:-1], ended))
+        if starts >= settings.start_failures:
+            return Sequel(Phase.FAILED, f"{sentence}; it could not start {starts} times in a row")
     if job.spec.suspend:
         return Sequel(Phase.SUSPENDED, Cause.SUSPENDED.sentence)
     delay = backoff_seconds((*job.status.attempts[:-1], ended), settings)
@@ -61,6 +65,16 @@ def backoff_seconds(attempts: tuple[Attempt, ...], settings: Settings) -> float:
         return 0.0
     delay = settings.backoff_base_seconds * 2.0 ** min(in_a_row - 1, 30)
     return min(delay, settings.backoff_most_seconds)
+
+
+def starts_failed(attempts: tuple[Attempt, ...]) -> int:
+    """How many of the newest attempts ended before they ran."""
+    count = 0
+    for attempt in reversed(attempts):
+        if attempt.cause is not Cause.START_FAILED:
+            break
+        count += 1
+    return count
 
 
 def failures_in_a_row(attempts: tuple[Attempt, ...]) -> int:

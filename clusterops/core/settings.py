@@ -38,6 +38,9 @@ class Settings(msgspec.Struct, frozen=True):
     fault_settle_seconds: float = 3.0
     """How long a failed rank on a watched node is not yet its user's error: a program that loses its
     GPU fails at once, and its node's health daemon says why a moment later."""
+    start_failures: int = 12
+    """A job whose pods could not start so often in a row has failed. With the longest back-off that
+    is most of an hour: longer than a registry is away, shorter than a typo should go unseen."""
     avoid_node_seconds: float = 600.0
     """A job keeps off a node whose fault ended an attempt of it this long, repaired or not: others
     try it first, and a job that tolerates every taint does not walk into the same fault again."""

@@ -8,7 +8,8 @@
 | 409 | a newer attempt exists, or this one is over: stop without committing |
 | 503 + Retry-After | this operator is not the leader, or does not know the jobs yet |
 
-`/metrics`, `/healthz` and `/readyz` are served beside it.
+`/healthz` and `/readyz` are served beside it to everybody, `/metrics` to whom the API server allows
+it (`scraping`): 401 and 403 for others, 503 while that cannot be asked.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -20,7 +21,7 @@ from clusterops.api.heartbeat import PATH, Answer, Heartbeat, MalformedHeartbeat
 from clusterops.core.notice import save_request
 from clusterops.core.observed import TrainingJob
 from clusterops.kube.store import Store
-from clusterops.operator import tokens
+from clusterops.operator import scraping, tokens
 from clusterops.operator.clock import SteadyClock
 from clusterops.operator.heartbeats import HeartbeatTable, News
 from clusterops.operator.metrics import Metrics
@@ -37,6 +38,13 @@ SHORTEST_INTERVAL_SECONDS = 0.5
 LONGEST_INTERVAL_SECONDS = 15.0
 # Notices reach a job through its first rank; the others need to be heard far less often.
 OTHER_RANKS_FACTOR = 4.0
+
+_NO_SCRAPE = {
+    scraping.UNKNOWN: "metrics are for users of the API server: send a bearer token",
+    scraping.DENIED: "this user may not get the path /metrics",
+    scraping.UNDECIDED: "the API server does not review tokens for this operator: may it create "
+    "tokenreviews and subjectaccessreviews (the ClusterRole system:auth-delegator)?",
+}
 
 
 class Reply(NamedTuple):
@@ -59,7 +67,9 @@ class Endpoint:
         metrics: Metrics,
         reported: Callable[[TrainingJob, News], None],
         leading: Callable[[], bool],
+        scraper: Callable[[str], Awaitable[int]],
     ) -> None:
+        """`scraper` gives the HTTP status that a bearer token gets from /metrics."""
         self._key = key
         self._jobs = jobs
         self._heartbeats = heartbeats
@@ -67,6 +77,7 @@ class Endpoint:
         self._metrics = metrics
         self._reported = reported
         self._leading = leading
+        self._scraper = scraper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -76,7 +87,7 @@ class Endpoint:
             reply = await self._heartbeat_request(scope, receive)
             self._metrics.heartbeats.labels(status=str(reply.status)).inc()
         else:
-            reply = self._page(scope)
+            reply = await self._page(scope)
         headers = [(b"content-length", str(len(reply.body)).encode()), *reply.headers]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": reply.body})
@@ -138,11 +149,15 @@ class Endpoint:
         first = min(first, LONGEST_INTERVAL_SECONDS)
         return first if rank == 0 else min(first * OTHER_RANKS_FACTOR, LONGEST_INTERVAL_SECONDS)
 
-    def _page(self, scope: Scope) -> Reply:
+    async def _page(self, scope: Scope) -> Reply:
         path = scope["path"]
         if scope["method"] not in ("GET", "HEAD"):
             return _problem(405, "read only", (b"allow", b"GET"))
-        if path == "/metrics":
+        if path == scraping.PATH:
+            token = _bearer_token(dict(scope["headers"]).get(b"authorization", b""))
+            status = await self._scraper(token)
+            if status != scraping.ALLOWED:
+                return _problem(status, _NO_SCRAPE[status], (b"www-authenticate", b"Bearer"))
             kind = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
             return Reply(200, self._metrics.render(), (kind,))
         if path == "/healthz":

@@ -40,6 +40,7 @@ from clusterops.operator.nodes_metrics import NodeMetrics
 from clusterops.operator.observation import Observation, Stores
 from clusterops.operator.ports import PortBook
 from clusterops.operator.progress import ProgressFeed
+from clusterops.operator.scraping import Scrapers
 from clusterops.operator.serving import bind, refuse_open_plaintext, served
 from clusterops.operator.training_jobs import TrainingJobs
 from clusterops.scheduling import parse
@@ -170,6 +171,8 @@ class Operator:
             self.metrics,
             self._progress.reported,
             lambda: self.leading,
+            # Also while another leads, and so not through the fenced client.
+            Scrapers(client, self._clock.monotonic).status,
         )
         self._add_gauges()
 

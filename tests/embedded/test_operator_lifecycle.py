@@ -215,3 +215,15 @@ async def test_a_restarted_operator_goes_on_with_a_window_that_is_open(
             await made.until_phase("victim", "Suspended")
             assert (await made.status("victim"))["attempts"][0]["lostSteps"] == 0
             await _delete(made, "victim")
+
+
+async def test_metrics_are_for_users_of_the_api_server(made: Cluster) -> None:
+    async def answers() -> bool:
+        return (await made.scrape(made.server.token))[0] == 200
+
+    await made.until("the endpoint to answer", answers)
+    status, text = await made.scrape(made.server.token)
+    assert "clusterops_operator_leading" in text
+    for token in ("", "guessed"):
+        status, text = await made.scrape(token)
+        assert (status, "clusterops_" in text) == (401, False)

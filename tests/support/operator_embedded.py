@@ -236,6 +236,21 @@ class Cluster:
         token = tokens.issue(key, uid, heartbeat.attempt)
         return await asyncio.to_thread(self._post, token, heartbeat)
 
+    async def scrape(self, token: str) -> tuple[int, str]:
+        """Reads the operator's metrics with a token of the API server; status and text."""
+        return await asyncio.to_thread(self._scrape, token)
+
+    def _scrape(self, token: str) -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}/metrics", headers=headers)
+        context = ssl.create_default_context(cafile=str(self.config.ca_file))
+        try:
+            with urllib.request.urlopen(request, timeout=10, context=context) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
     def _post(self, token: str, heartbeat: Heartbeat) -> tuple[int, Answer | None]:
         request = urllib.request.Request(
             f"https://127.0.0.1:{self.port}{PATH}",

@@ -215,6 +215,7 @@ class World(TrainingProcesses):
             Metrics(list),
             feed.reported,
             lambda: True,
+            _nobody_scrapes,
         )
         self.controller.watch()
         for plural, objects in self.server.objects.items():
@@ -476,6 +477,11 @@ class World(TrainingProcesses):
             if job is not None and not job.status.phase.final
         }
         raise AssertionError(f"not final after {within} s: {stuck}")
+
+
+async def _nobody_scrapes(token: str) -> int:
+    del token
+    return 401
 
 
 _EPOCH = datetime(2026, 11, 30, 12, 0, tzinfo=UTC).timestamp()

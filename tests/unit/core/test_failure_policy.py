@@ -1,5 +1,6 @@
 """Budgets by cause, and back-off."""
 
+import msgspec
 import pytest
 from support.operator_builders import NOW, job, running
 
@@ -11,7 +12,7 @@ from clusterops.core.settings import Settings
 SETTINGS = Settings(backoff_base_seconds=10, backoff_most_seconds=300)
 
 
-def ended(cause: Cause, number: int = 1, **fields: int) -> Attempt:
+def ended(cause: Cause, number: int = 1, **fields: int | str) -> Attempt:
     return Attempt(number, ended_at=NOW, cause=cause, **fields)
 
 
@@ -32,6 +33,27 @@ def test_the_limit_is_the_number_of_retries() -> None:
     last = sequel(of, ended(Cause.USER_ERROR), 3, NOW, SETTINGS)
     assert last.phase is Phase.FAILED
     assert "backoffLimit is 2" in last.message
+
+
+@pytest.mark.parametrize(
+    ("before", "phase"),
+    [
+        ([Cause.START_FAILED] * 1, Phase.REQUEUED),
+        ([Cause.START_FAILED] * 2, Phase.FAILED),
+        ([Cause.START_FAILED, Cause.PREEMPTED, Cause.START_FAILED], Phase.REQUEUED),
+        ([Cause.NODE_LOST] * 9, Phase.REQUEUED),
+    ],
+)
+def test_starts_that_fail_again_and_again_end_the_job(before: list[Cause], phase: Phase) -> None:
+    attempts = [ended(cause, number) for number, cause in enumerate(before, 1)]
+    last = ended(Cause.START_FAILED, len(before) + 1, message="rank 0 could not start: no image")
+    of = job(msgspec.structs.replace(running(), attempts=(*attempts, last)))
+    after = sequel(of, last, 0, NOW, Settings(start_failures=3))
+    assert after.phase is phase
+    if phase is Phase.FAILED:
+        assert after.message == (
+            "rank 0 could not start: no image; it could not start 3 times in a row"
+        )
 
 
 def test_preemption_and_suspension_wait_for_nothing() -> None:

@@ -52,7 +52,11 @@ class Served:
             Metrics(self.store.values),
             lambda _, news: self.news.append(news),
             lambda: self.leading,
+            self._scrape,
         )
+
+    async def _scrape(self, token: str) -> int:
+        return {"prometheus": 200, "other": 403, "no answer": 503}.get(token, 401)
 
     async def request(
         self,
@@ -200,10 +204,21 @@ async def test_other_methods_types_and_paths_are_refused() -> None:
 async def test_metrics_count_jobs_by_phase_and_heartbeats_by_answer() -> None:
     served = Served(job(running()))
     await served.beat(Heartbeat(1, 0, 7))
-    _, _, text = await served.request("GET", "/metrics")
+    _, _, text = await served.request("GET", "/metrics", token="prometheus")
     assert b'clusterops_jobs{phase="Running"} 1.0' in text
     assert b'clusterops_operator_heartbeats_total{status="200"} 1.0' in text
     assert b"uid-a" not in text
+
+
+@pytest.mark.parametrize(("token", "status"), [("", 401), ("other", 403), ("no answer", 503)])
+async def test_metrics_are_for_those_whom_the_api_server_allows(token: str, status: int) -> None:
+    served = Served(job(running()))
+    got, headers, body = await served.request("GET", "/metrics", token=token)
+    assert got == status
+    assert headers[b"www-authenticate"] == b"Bearer"
+    assert b"clusterops_jobs" not in body
+    for open_to_all in ("/healthz", "/readyz"):
+        assert (await served.request("GET", open_to_all, token=""))[0] == 200
 
 
 async def test_intervals_grow_with_the_number_of_jobs() -> None:
