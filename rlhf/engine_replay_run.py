@@ -5,24 +5,28 @@ the policy. What was compacted or retired meanwhile cannot be replayed, and that
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from rlhf import building, journal
-from rlhf.config.resolve import read_resolved
+from rlhf import journal
 from rlhf.config.sections import RunConfig
 from rlhf.engine_choice import engine_for
 from rlhf.engine_replay import Recorded, Replay, replay
+from rlhf.generation import PromptTooLong
 from rlhf.identity import Shape, sampling_seed
 from rlhf.journal_frames import JournalDamaged
-from rlhf.journal_records import Started, Submitted
-from rlhf.model.building import build
+from rlhf.journal_records import AnyRecord, Started, Submitted
 from rlhf.responses import Response, unpack
 from rlhf.run_folder import RunFolder
+from rlhf.run_policy import NoPolicy, RunPolicy, policy_of
 from rlhf.sampling import Parameters
-from rlhf.weights import Snapshots, SnapshotUnreadable
+from rlhf.weights import Snapshots
+
+TOLERANCE = 1e-4
+"""The largest difference of a log-probability that rounding in another batch explains."""
 
 
 class NotReplayable(Exception):
@@ -63,41 +67,64 @@ def find(folder: Path, seq: int, draw: int | None = None) -> Found:
     """
     shape: Shape | None = None
     newest: Submitted | None = None
-    try:
-        for numbered in journal.read(journal.path_in(folder)):
-            record = numbered.record
-            if isinstance(record, Started):
-                shape = record.shape
-            if isinstance(record, Submitted) and record.seq == seq and draw in (None, record.draw):
-                newest = record
-        response = unpack(newest.payload) if newest is not None and newest.payload else None
-    except (OSError, JournalDamaged, journal.JournalError, msgspec.MsgspecError) as error:
-        raise NotReplayable(f"the journal of {folder}: {error}") from error
-    if shape is None or newest is None or response is None:
+    for record in _records(folder):
+        if isinstance(record, Started):
+            shape = record.shape
+        if isinstance(record, Submitted) and record.seq == seq and draw in (None, record.draw):
+            newest = record
+    if shape is None or newest is None or not newest.payload:
         raise NotReplayable(
             f"the journal of {folder} holds no response of slot {seq}"
             + (f", draw {draw}" if draw is not None else "")
-            + ": it was never sampled, or its batch was compacted after it was trained on"
+            + ": it was never sampled, or its batch was compacted after it was trained on; "
+            + replayable(folder)
         )
-    return Found(seq, newest.draw, shape, response)
+    try:
+        return Found(seq, newest.draw, shape, unpack(newest.payload))
+    except msgspec.MsgspecError as error:
+        raise NotReplayable(f"the response of slot {seq} in {folder}: {error}") from error
 
 
-def replay_sample(folder: Path, rollout: str) -> tuple[Found, Replay]:
-    """Generates a rollout of a run again, alone, and compares.
+def replayable(folder: Path) -> str:
+    """Which rollouts of a run can be had again, in words: recorded ones whose policy is there.
+
+    Raises:
+        NotReplayable: the journal cannot be read.
+    """
+    versions = Snapshots(RunFolder(folder).weights).versions()
+    shape: Shape | None = None
+    there: list[int] = []
+    for record in _records(folder):
+        if isinstance(record, Started):
+            shape = record.shape
+        elif isinstance(record, Submitted) and record.payload and shape is not None:
+            there += [record.seq] * (shape.version_of(shape.batch_of(record.seq)) in versions)
+    if not there:
+        return "no rollout of this run can be replayed any more"
+    return f"slots {min(there)} to {max(there)} can be replayed"
+
+
+def _records(folder: Path) -> Iterator[AnyRecord]:
+    try:
+        for numbered in journal.read(journal.path_in(folder)):
+            yield numbered.record
+    except (OSError, JournalDamaged, journal.JournalError) as error:
+        raise NotReplayable(f"the journal of {folder}: {error}") from error
+
+
+def replay_sample(
+    folder: Path, rollout: str, tolerance: float = TOLERANCE
+) -> tuple[Found, RunPolicy, Replay]:
+    """Generates a rollout of a run again, alone, and compares; with the policy that did it.
 
     Raises:
         NotReplayable: says what is missing.
     """
     found = find(folder, *parse(rollout))
-    run = RunFolder(folder)
     try:
-        config = read_resolved(run.config)
-        vocabulary = building.task(config).vocabulary
-        state = Snapshots(run.weights).load(found.version, config.model.device)
-        model = build(config.model, vocabulary.size, config.seed)
-        model.load_state_dict(state)
-    except (OSError, ValueError, SnapshotUnreadable) as error:
-        raise NotReplayable(f"policy version {found.version} of {folder}: {error}") from error
+        policy = policy_of(folder, found.version)
+    except NoPolicy as error:
+        raise NotReplayable(f"{error}; {replayable(folder)}") from error
     recorded = Recorded(
         str(found.seq),
         0,
@@ -106,8 +133,12 @@ def replay_sample(folder: Path, rollout: str) -> tuple[Found, Replay]:
         found.response.logprobs,
         found.response.finish_reason,
     )
-    parameters = _parameters(config, found, vocabulary.stop_tokens)
-    return found, replay(engine_for(model, found.version), recorded, parameters)
+    parameters = _parameters(policy.config, found, policy.vocabulary.stop_tokens)
+    engine = engine_for(policy.model, found.version)
+    try:
+        return found, policy, replay(engine, recorded, parameters, tolerance)
+    except PromptTooLong as error:
+        raise NotReplayable(f"{error}: the configuration was changed after this rollout") from error
 
 
 def _parameters(config: RunConfig, found: Found, stop_tokens: tuple[int, ...]) -> Parameters:

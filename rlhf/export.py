@@ -3,39 +3,35 @@
 import json
 from pathlib import Path
 
-from rlhf import building
-from rlhf.config.resolve import read_resolved, run_id_of
-from rlhf.model.building import build
+from rlhf.config.resolve import run_id_of
+from rlhf.model import tokenizer_files
 from rlhf.run_folder import RunFolder
-from rlhf.weights import Snapshots, SnapshotUnreadable, tensors_sha256
+from rlhf.run_policy import NoPolicy, policy_of
+from rlhf.weights import SnapshotUnreadable, tensors_sha256
 
 
 def export(run: Path, target: Path, version: int | None = None) -> int:
-    """Writes `config.json`, `model.safetensors` and `provenance.json`; the version that was taken.
+    """Writes model, tokenizer and `provenance.json`; the version that was taken.
+
+    The folder is one that the library loads, and that `rlhf serve` serves.
 
     Raises:
         SnapshotUnreadable: the run has published no such version, or it is damaged.
         ConfigurationInvalid: the folder is no run's.
     """
     folder = RunFolder(run)
-    config = read_resolved(folder.config)
-    snapshots = Snapshots(folder.weights)
-    there = snapshots.versions()
-    if not there or (version is not None and version not in there):
-        shown = ", ".join(map(str, there)) or "none"
-        raise SnapshotUnreadable(f"{folder.weights} holds versions: {shown}")
-    chosen = there[-1] if version is None else version
-    # Only the shape is wanted of it: where the run began is of no matter any more.
-    bare = config.model.model_copy(update={"device": "cpu", "start": None})
-    model = build(bare, building.task(config).vocabulary.size, config.seed)
-    state = snapshots.load(chosen)
-    model.load_state_dict(state)
+    run_id = run_id_of(folder.config)
+    try:
+        policy = policy_of(run, version)
+    except NoPolicy as error:
+        raise SnapshotUnreadable(str(error)) from error
     target.mkdir(parents=True, exist_ok=True)
-    model.export(target)
+    policy.model.export(target)
+    tokenizer_files.write(target, policy.vocabulary)
     provenance = {
-        "runId": run_id_of(folder.config),
-        "policyVersion": chosen,
-        "weightsSha256": tensors_sha256(state),
+        "runId": run_id,
+        "policyVersion": policy.version,
+        "weightsSha256": tensors_sha256(policy.model.state_dict()),
     }
     (target / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
-    return chosen
+    return policy.version

@@ -10,10 +10,13 @@ from clusterops.cli.main import LazyGroup, Row
 from clusterops.cli.options import Format, Output
 
 RUNS = "clusterops.cli.rlhf_runs"
+ENGINE = "clusterops.cli.rlhf_engine"
 COMMANDS = (
     Row("train", RUNS, "train", "Start or continue a run."),
     Row("doctor", "clusterops.cli.rlhf", "doctor", "Say what is wrong with a run, in one line."),
     Row("samples", RUNS, "samples", "Show samples with their rewards and the way they came."),
+    Row("replay", ENGINE, "replay", "Generate one rollout again, and compare."),
+    Row("serve", ENGINE, "serve", "Serve a model with OpenAI's interface, to try it."),
     Row("export", RUNS, "export", "Write a policy in the Hugging Face layout."),
     Row("train-reward", RUNS, "train_reward", "Train a reward model on preferences."),
     Row("story", RUNS, "story", "Watch slipped rewards fail, and ordered ones not."),

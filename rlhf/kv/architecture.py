@@ -20,6 +20,8 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _OPTIONAL = {"q_norm", "k_norm"}
+# Their angles depend on the longest row of the batch, so a response would depend on its neighbours.
+_SHIFTING_ROTARY = ("dynamic", "longrope")
 
 Turn = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -127,6 +129,10 @@ def _check_family(config: Any) -> None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if (windowed and getattr(config, "sliding_window", None)) or kinds != {"full_attention"}:
         raise UnsupportedModel("the model attends through a sliding window")
+    rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kind = rotary.get("rope_type", rotary.get("type", "default"))
+    if kind in _SHIFTING_ROTARY:
+        raise UnsupportedModel(f"rotary positions of type {kind!r} depend on the batch")
     if getattr(config, "partial_rotary_factor", 1.0) not in (None, 1.0):
         raise UnsupportedModel("the model turns only a part of each head by its position")
 

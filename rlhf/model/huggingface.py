@@ -57,10 +57,10 @@ class HuggingFaceModel(LanguageModel):
 
 
 class HuggingFaceVocabulary:
-    """A tokenizer as `transformers` has it."""
+    """A tokenizer as `transformers` has it; `tokenizer` is the library's own, for its templates."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         if tokenizer.eos_token_id is None:
             raise ModelUnavailable(
                 "the tokenizer has no end-of-text token: nothing ends a response"
@@ -71,11 +71,19 @@ class HuggingFaceVocabulary:
         self.padding = int(tokenizer.eos_token_id if padding is None else padding)
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        """The ids of a text, without special tokens around it.
+
+        Raises:
+            ValueError: something in it has no id.
+        """
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        if unknown is not None and unknown in ids:
+            raise ValueError(f"something in {text[:40]!r} is not in the tokenizer's vocabulary")
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
 
 

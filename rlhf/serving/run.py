@@ -9,15 +9,18 @@ import contextlib
 import ipaddress
 import os
 import socket
+import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import uvicorn
 
 from rlhf.engine import PagedEngine
 from rlhf.engine_settings import Settings
+from rlhf.kv.architecture import UnsupportedModel
 from rlhf.kv.waiting import Order
 from rlhf.serving.app import Api
 from rlhf.serving.engine_thread import EngineThread
@@ -60,6 +63,35 @@ class ServeConfig:
         except ValueError:
             return False
 
+    def url(self, port: int) -> str:
+        """The base URL of clients."""
+        scheme = "http" if self.tls_certificate is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{port}/v1"
+
+
+class Opened(NamedTuple):
+    """A socket that listens, and the key that clients must send."""
+
+    listener: socket.socket
+    key: str | None
+
+
+@contextlib.contextmanager
+def opened(config: ServeConfig) -> Iterator[Opened]:
+    """Checks the configuration and listens; who connects before the server runs waits for it.
+
+    Raises:
+        CannotServe: says what is in the way.
+    """
+    key = _key(config)
+    _check_tls(config)
+    listener = _bind(config)
+    try:
+        yield Opened(listener, key)
+    finally:
+        listener.close()
+
 
 class _Server(uvicorn.Server):
     """Signals are the process's own business; `began` is set once connections are accepted."""
@@ -79,25 +111,28 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    loaded: Loaded, config: ServeConfig, stop: asyncio.Event, ready: "asyncio.Future[int]"
+    loaded: Loaded,
+    config: ServeConfig,
+    stop: asyncio.Event,
+    ready: "asyncio.Future[int]",
+    *,
+    entrance: Opened,
+    hurry: asyncio.Event | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serves until `stop` is set; `ready` gets the port.
+    """Serves until `stop` is set; `ready` gets the port. `hurry` ends the time for what is under way.
 
     Raises:
         CannotServe: says what is in the way.
     """
-    key = _key(config)
-    thread = EngineThread(
-        PagedEngine(loaded.model, loaded.version, config.engine, decode=loaded.vocabulary.decode)
-    )
+    thread = EngineThread(_engine(loaded, config))
     hosts = LOOPBACK_NAMES if config.local else (config.host, *LOOPBACK_NAMES)
-    gate = Gate(key, hosts, config.most_under_way)
+    gate = Gate(entrance.key, hosts, config.most_under_way)
     served = Served(loaded.name, loaded.vocabulary, loaded.template, loaded.model.context)
     api = Api(served, thread, gate, config.response_seconds)
     server = _Server(_http(api, config))
-    listener = _bind(config)
     thread.start()
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name="serving")
+    serving = asyncio.create_task(server.serve(sockets=[entrance.listener]), name="serving")
     began = asyncio.create_task(server.began.wait())
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -106,12 +141,12 @@ async def serve(
         )
         if not began.done():
             raise CannotServe(f"the server did not start within {_START_SECONDS:g} s")
-        ready.set_result(listener.getsockname()[1])
+        ready.set_result(entrance.listener.getsockname()[1])
         while not stopping.done() and not serving.done() and not thread.failed:
             await asyncio.wait(
                 [stopping, serving], timeout=0.5, return_when=asyncio.FIRST_COMPLETED
             )
-        await _drain(gate, thread, config.drain_seconds)
+        await _drain(gate, thread, config.drain_seconds, hurry or asyncio.Event(), say)
     finally:
         for task in (began, stopping):
             task.cancel()
@@ -120,23 +155,46 @@ async def serve(
         await asyncio.wait([serving], timeout=_STOP_SECONDS)
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        listener.close()
     if thread.failed and not stop.is_set():
         raise CannotServe("the engine failed; its error is above")
 
 
-async def _drain(gate: Gate, thread: EngineThread, seconds: float) -> None:
-    """No new requests; waits for those under way, up to the deadline."""
+def _engine(loaded: Loaded, config: ServeConfig) -> PagedEngine:
+    try:
+        return PagedEngine(
+            loaded.model, loaded.version or 0, config.engine, decode=loaded.vocabulary.decode
+        )
+    except UnsupportedModel as error:
+        raise CannotServe(f"{loaded.name} cannot be served: {error}") from error
+
+
+async def _drain(
+    gate: Gate,
+    thread: EngineThread,
+    seconds: float,
+    hurry: asyncio.Event,
+    say: Callable[[str], None],
+) -> None:
+    """No new requests; waits for those under way, up to the deadline or until it is told to hurry."""
     gate.draining = True
+    if gate.under_way:
+        say(
+            f"stopping: {gate.under_way} responses are under way and have {seconds:g} s; "
+            "stop once more to end them now"
+        )
     deadline = asyncio.get_running_loop().time() + seconds
-    while gate.under_way and not thread.failed:
+    while gate.under_way and not thread.failed and not hurry.is_set():
         left = deadline - asyncio.get_running_loop().time()
         if left <= 0:
             return
         gate.left.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(left, 0.5)):
-                await gate.left.wait()
+        leaving = asyncio.create_task(gate.left.wait())
+        hurrying = asyncio.create_task(hurry.wait())
+        await asyncio.wait(
+            [leaving, hurrying], timeout=min(left, 0.5), return_when=asyncio.FIRST_COMPLETED
+        )
+        leaving.cancel()
+        hurrying.cancel()
 
 
 def _http(api: Api, config: ServeConfig) -> uvicorn.Config:
@@ -153,13 +211,20 @@ def _http(api: Api, config: ServeConfig) -> uvicorn.Config:
         timeout_graceful_shutdown=5,
         limit_concurrency=4 * config.most_under_way,
     )
+    made.load()
+    return made
+
+
+def _check_tls(config: ServeConfig) -> None:
+    if config.tls_certificate is None:
+        return
     try:
-        made.load()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(config.tls_certificate, config.tls_key)
     except OSError as error:  # ssl.SSLError is one: not a certificate, or no key to it
         raise CannotServe(
             f"{config.tls_certificate} and {config.tls_key} cannot be used for TLS: {error}"
         ) from error
-    return made
 
 
 def _bind(config: ServeConfig) -> socket.socket:

@@ -26,7 +26,7 @@ class Characters:
     """One id per character of an alphabet, then the stop token, then padding."""
 
     def __init__(self, alphabet: str) -> None:
-        self._letters = alphabet
+        self.letters = alphabet
         self._ids = {letter: number for number, letter in enumerate(alphabet)}
         if len(self._ids) != len(alphabet):
             raise ValueError("an alphabet has each character once")
@@ -41,7 +41,7 @@ class Characters:
         return [self._ids[letter] for letter in text]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(self._letters[one] for one in ids if one < len(self._letters))
+        return "".join(self.letters[one] for one in ids if one < len(self.letters))
 
 
 class Bytes:

@@ -15,7 +15,7 @@ from rlhf.model.decoder import Decoder
 from rlhf.model.shape import Shape
 from rlhf.serving.chat import PlainTemplate
 from rlhf.serving.loading import Loaded
-from rlhf.serving.run import ServeConfig, serve
+from rlhf.serving.run import ServeConfig, opened, serve
 from rlhf.tasks.vocabulary import Bytes
 
 NAME = "small"
@@ -101,6 +101,7 @@ class Running(NamedTuple):
     client: Client
     stop: asyncio.Event
     task: "asyncio.Task[None]"
+    hurry: asyncio.Event
 
 
 @asynccontextmanager
@@ -110,14 +111,17 @@ async def running(*, key: str | None = None, context: int = 256, seats: int = 8,
         blocks=200, block_size=8, limits=Limits(seats=seats), order=Order(longest_first=False)
     )
     config = ServeConfig(port=0, engine=engine, **more)
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(loaded(context), config, stop, ready))
-    await asyncio.wait([task, ready], timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        task.result()
-    try:
-        yield Running(Client(ready.result(), key), stop, task)
-    finally:
-        stop.set()
-        await asyncio.wait([task], timeout=SECONDS)
+    with opened(config) as entrance:
+        task = asyncio.create_task(
+            serve(loaded(context), config, stop, ready, entrance=entrance, hurry=hurry)
+        )
+        await asyncio.wait([task, ready], timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        try:
+            yield Running(Client(ready.result(), key), stop, task, hurry)
+        finally:
+            stop.set()
+            await asyncio.wait([task], timeout=SECONDS)

@@ -2,6 +2,7 @@
 # ruff: noqa: E402 - what needs torch is imported after the check for it
 
 import importlib.util
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -44,6 +45,10 @@ class StandIn:
 
     def is_running(self) -> bool:
         return self.alive
+
+    def pause(self):
+        assert self.alive
+        return nullcontext()
 
     def finish(self, name: str):
         prompt, params = self.open.pop(name)
@@ -275,6 +280,8 @@ def test_a_manager_that_has_died_is_noticed() -> None:
     stand_in.alive = False
     with pytest.raises(EngineDied, match="1 requests out"):
         adapter.step()
+    with pytest.raises(EngineDied, match="reach nobody"):
+        adapter._load(1, {})
     stand_in.get_result = lambda **_: SimpleNamespace(error="no memory")
     with pytest.raises(EngineDied, match="no memory"):
         adapter.step()

@@ -1,6 +1,8 @@
 """The engine in the place of the plain one in a run's rollout, and replays from a run's folder."""
 # ruff: noqa: E402 - what needs torch is imported after the check for it
 
+import json
+
 import pytest
 
 pytestmark = pytest.mark.torch
@@ -8,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from support.kv_models import llama_like, small_model
 
+from clusterops.cli.main import main
 from rlhf import building, journal
 from rlhf.config.resolve import dump, resolve
 from rlhf.engine import PagedEngine
@@ -49,10 +52,7 @@ def run(tmp_path_factory):
 
 def worker(run, kind) -> Worker:
     config, folder = run
-    made = Worker(config, folder)
-    model = build(config.model, building.task(config).vocabulary.size, config.seed)
-    made._engine = kind(model, version=-1)
-    return made
+    return Worker(config, folder, lambda model, version, _settings: kind(model, version))
 
 
 def asked(run, first: int, version: int) -> Generate:
@@ -104,7 +104,7 @@ def journalled(run):
 
 @pytest.mark.parametrize("rollout", ["s32", "47", "s36", "s36/0", "s36/1", "s38/draw 1"])
 def test_any_rollout_of_a_run_comes_out_again(journalled, rollout) -> None:
-    found, outcome = replay_sample(journalled.path, rollout)
+    found, _, outcome = replay_sample(journalled.path, rollout)
     assert found.version == 1
     assert outcome.same, outcome.sentence
 
@@ -113,7 +113,7 @@ def test_a_rollout_of_other_weights_does_not(journalled) -> None:
     snapshots = Snapshots(journalled.weights)
     right = snapshots.load(1)
     snapshots.publish(1, snapshots.load(2))
-    _, outcome = replay_sample(journalled.path, "s33")
+    _, _, outcome = replay_sample(journalled.path, "s33")
     snapshots.publish(1, right)
     assert not outcome.same
 
@@ -136,11 +136,50 @@ def test_weights_that_are_gone_are_named(journalled, tmp_path) -> None:
     path = Snapshots(journalled.weights).path(1)
     aside = tmp_path / path.name
     path.rename(aside)
-    with pytest.raises(NotReplayable, match="policy version 1"):
+    with pytest.raises(NotReplayable, match="1 is not there"):
         replay_sample(journalled.path, "s32")
     aside.rename(path)
     with pytest.raises(NotReplayable, match="the journal of"):
         replay_sample(tmp_path, "s32")
+
+
+def test_the_command_shows_tokens_side_by_side_and_its_exit_code_says_whether_they_differ(
+    journalled, capsys
+) -> None:
+    run = str(journalled.path)
+    assert main(["rlhf", "replay", run, "s33"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert "s33, policy version 1: all" in first
+    recorded, again = (line.split(maxsplit=1)[1] for line in lines[1:3])
+    assert recorded == again
+    assert len(lines) == 4 + len(find(journalled.path, 33).response.response_ids)
+    snapshots = Snapshots(journalled.weights)
+    right = snapshots.load(1)
+    snapshots.publish(1, snapshots.load(2))
+    assert main(["rlhf", "replay", run, "s33"]) == 1
+    assert "<- differs" in capsys.readouterr().out
+    assert main(["rlhf", "replay", run, "s33", "-o", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    snapshots.publish(1, right)
+    assert not found["same"]
+    assert found["recorded"]["tokens"] == find(journalled.path, 33).response.response_ids
+    assert found["again"]["tokens"] != found["recorded"]["tokens"]
+    assert len(found["again"]["logprobs"]) == len(found["again"]["tokens"])
+
+
+def test_the_command_names_what_can_be_replayed_where_the_one_asked_for_cannot(
+    journalled, tmp_path, capsys
+) -> None:
+    assert main(["rlhf", "replay", str(journalled.path), "s99"]) == 3
+    assert "slots 32 to 47 can be replayed" in capsys.readouterr().err
+    path = Snapshots(journalled.weights).path(1)
+    aside = tmp_path / path.name
+    path.rename(aside)
+    assert main(["rlhf", "replay", str(journalled.path), "s32"]) == 3
+    told = capsys.readouterr().err
+    aside.rename(path)
+    assert "1 is not there" in told
+    assert "no rollout of this run can be replayed any more" in told
 
 
 def test_rollouts_are_named_by_slot_and_draw() -> None:

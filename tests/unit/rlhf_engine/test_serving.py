@@ -4,6 +4,7 @@
 import asyncio
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from support.kv_models import parameters, rescored
 from support.serving_client import NAME, byte_model, running
 
 from rlhf.generation import PlainEngine, drain
-from rlhf.serving.run import CannotServe, ServeConfig
+from rlhf.serving.run import CannotServe, ServeConfig, opened
 from rlhf.tasks.vocabulary import Bytes
 
 BYTES = Bytes()
@@ -35,7 +36,7 @@ def greedy(model, prompt: str, new: int) -> list[int]:
 
 
 async def test_a_completion_is_what_the_model_writes(model) -> None:
-    async with running() as (client, _, _):
+    async with running() as (client, *_):
         reply = await client.complete(max_tokens=12, temperature=0)
     tokens = greedy(model, "hello", 12)
     assert reply.status == 200
@@ -60,7 +61,7 @@ async def test_a_completion_is_what_the_model_writes(model) -> None:
 
 
 async def test_a_chat_is_answered_by_the_assistant(model) -> None:
-    async with running() as (client, _, _):
+    async with running() as (client, *_):
         reply = await client.chat("hello", max_tokens=12, temperature=0)
         parts = await client.chat([{"type": "text", "text": "hello"}], max_tokens=12, temperature=0)
     body = reply.json
@@ -76,7 +77,7 @@ async def test_a_chat_is_answered_by_the_assistant(model) -> None:
 @pytest.mark.parametrize("chat", [True, False])
 async def test_the_pieces_of_a_stream_make_up_the_whole(chat: bool) -> None:
     wanted = {"max_tokens": 20, "seed": 5, "n": 2, "temperature": 1.3}
-    async with running() as (client, _, _):
+    async with running() as (client, *_):
         ask = client.chat if chat else client.complete
         whole = (await ask(**wanted)).json
         reply = await ask(**wanted, stream=True, stream_options={"include_usage": True})
@@ -103,7 +104,7 @@ async def test_the_pieces_of_a_stream_make_up_the_whole(chat: bool) -> None:
 
 
 async def test_the_same_seed_gives_the_same_texts_and_choices_differ() -> None:
-    async with running() as (client, _, _):
+    async with running() as (client, *_):
         ask = {"n": 3, "max_tokens": 24, "temperature": 1.2}
         one, two, other = await asyncio.gather(
             client.complete(**ask, seed=7),
@@ -116,7 +117,7 @@ async def test_the_same_seed_gives_the_same_texts_and_choices_differ() -> None:
 
 
 async def test_several_prompts_give_choices_in_their_order(model) -> None:
-    async with running() as (client, _, _):
+    async with running() as (client, *_):
         prompts = ["hello", "good day", "yes"]
         reply = await client.complete(prompt=prompts, n=2, max_tokens=8, temperature=0)
         ids = await client.complete(
@@ -133,7 +134,7 @@ async def test_several_prompts_give_choices_in_their_order(model) -> None:
 
 
 async def test_logprobs_are_the_models(model) -> None:
-    async with running() as (client, _, _):
+    async with running() as (client, *_):
         ask = {"max_tokens": 10, "temperature": 0.7, "seed": 3, "logit_bias": ASCII}
         legacy = (await client.complete(**ask, logprobs=2)).json["choices"][0]
         chat = (await client.chat(**ask, logprobs=True, top_logprobs=2)).json["choices"][0]
@@ -160,7 +161,7 @@ async def test_logprobs_are_the_models(model) -> None:
 async def test_stop_strings_end_the_text_before_them(model) -> None:
     text = BYTES.decode(greedy(model, "hello", 30))
     stop = text[6:8]
-    async with running() as (client, _, _):
+    async with running() as (client, *_):
         whole = await client.complete(max_tokens=30, temperature=0, stop=[stop, "not there"])
         stream = await client.complete(max_tokens=30, temperature=0, stop=stop, stream=True)
     (choice,) = whole.json["choices"]
@@ -243,7 +244,7 @@ async def test_a_body_that_is_none_is_refused(body, status, words, one_server) -
 
 @pytest.fixture
 async def one_server():
-    async with running() as (client, _, _):
+    async with running() as (client, *_):
         yield client
 
 
@@ -266,7 +267,7 @@ async def test_without_the_key_nobody_is_answered(tmp_path) -> None:
     file = tmp_path / "key"
     file.write_text(KEY)
     file.chmod(0o600)
-    async with running(key=KEY, key_file=file) as (client, _, _):
+    async with running(key=KEY, key_file=file) as (client, *_):
         assert (await client.complete(max_tokens=1)).status == 200
         for given in ("wrong", "", KEY + "x"):
             client.key = given
@@ -308,7 +309,7 @@ async def test_when_the_client_goes_its_response_ends_and_its_blocks_come_back(
     stream: bool,
 ) -> None:
     """Biased away from the end token, so that it would go on to the end of the context."""
-    async with running(context=4096) as (client, _, _):
+    async with running(context=4096) as (client, *_):
         body = {"model": NAME, "prompt": "a", "max_tokens": 1500, "stream": stream}
         body["logit_bias"] = {"256": -100}
 
@@ -335,7 +336,7 @@ async def test_when_the_client_goes_its_response_ends_and_its_blocks_come_back(
 
 
 async def test_more_than_may_be_under_way_is_told_to_come_back() -> None:
-    async with running(most_under_way=2) as (client, _, _):
+    async with running(most_under_way=2) as (client, *_):
         reply = await client.complete(max_tokens=2, n=3)
         assert reply.status == 429
         assert reply.headers["retry-after"] == "1"
@@ -345,7 +346,7 @@ async def test_more_than_may_be_under_way_is_told_to_come_back() -> None:
 
 
 async def test_what_takes_too_long_is_ended() -> None:
-    async with running(context=4096, response_seconds=0.05) as (client, _, _):
+    async with running(context=4096, response_seconds=0.05) as (client, *_):
         ask = {"max_tokens": 1500, "logit_bias": {"256": -100}}
         assert (await client.complete(**ask)).status == 504
         events = (await client.complete(**ask, stream=True)).events
@@ -353,7 +354,7 @@ async def test_what_takes_too_long_is_ended() -> None:
 
 
 async def test_at_the_end_what_is_under_way_is_answered_and_nothing_new_is_taken() -> None:
-    async with running(context=4096) as (client, stop, task):
+    async with running(context=4096) as (client, stop, task, _):
         going = asyncio.create_task(client.complete(max_tokens=500, logit_bias={"256": -100}))
 
         async def reserved() -> bool:
@@ -376,7 +377,7 @@ async def test_at_the_end_what_is_under_way_is_answered_and_nothing_new_is_taken
 
 
 async def test_what_does_not_end_in_time_at_the_end_is_told() -> None:
-    async with running(context=4096, drain_seconds=0.1) as (client, stop, task):
+    async with running(context=4096, drain_seconds=0.1) as (client, stop, task, _):
         going = asyncio.create_task(client.complete(max_tokens=1500, logit_bias={"256": -100}))
 
         async def reserved() -> bool:
@@ -412,16 +413,28 @@ async def test_a_server_that_would_be_open_or_broken_does_not_start(more, words,
 
 
 async def test_a_port_that_is_taken_is_said() -> None:
-    async with running() as (client, _, _):
+    async with running() as (client, *_):
         assert ServeConfig().local
-        from support.serving_client import loaded
-
-        from rlhf.serving.run import serve
-
         with pytest.raises(CannotServe, match="cannot listen"):
-            await serve(
-                loaded(),
-                ServeConfig(port=client.port),
-                asyncio.Event(),
-                asyncio.get_running_loop().create_future(),
-            )
+            with opened(ServeConfig(port=client.port)):
+                pass
+
+
+async def test_told_to_hurry_the_server_waits_for_nobody() -> None:
+    async with running(context=4096) as (client, stop, task, hurry):
+        going = asyncio.create_task(client.complete(max_tokens=1500, logit_bias={"256": -100}))
+
+        async def reserved() -> bool:
+            return await gauge(client, "clusterops_rollout_kv_reserved_tokens") > 0
+
+        await wait_until(reserved, "the response is under way")
+        stop.set()
+        hurry.set()
+        assert (await going).status == 503
+        await asyncio.wait([task], timeout=30)
+        assert task.done()
+
+
+def test_urls_are_those_that_clients_type() -> None:
+    assert ServeConfig().url(80) == "http://127.0.0.1:80/v1"
+    assert ServeConfig(host="::1", tls_certificate=Path("c")).url(80) == "https://[::1]:80/v1"

@@ -2,6 +2,10 @@
 # ruff: noqa: E402 - what needs torch is imported after the check for it
 
 import asyncio
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,17 +14,21 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from support.kv_models import parameters
-from support.serving_client import byte_model
+from support.serving_client import byte_model, loaded, running
 
+from clusterops import train
 from rlhf import building
-from rlhf.config.resolve import dump, resolve
+from rlhf.config.resolve import dump, read_resolved, resolve
 from rlhf.engine import PagedEngine
 from rlhf.engine_requests import DuplicateSample
 from rlhf.model.building import build
 from rlhf.run_folder import RunFolder
+from rlhf.serving import key
 from rlhf.serving.chat import Message, PlainTemplate, TokenizerTemplate
+from rlhf.serving.command import Address
 from rlhf.serving.engine_thread import EngineStopped, EngineThread, Sample
 from rlhf.serving.loading import NoModel, load
+from rlhf.serving.run import ServeConfig
 from rlhf.tasks.vocabulary import Bytes, Characters
 from rlhf.weights import Snapshots
 
@@ -73,12 +81,56 @@ def test_a_runs_newest_policy_is_served_or_the_one_that_is_named(run_folder) -> 
     assert not torch.equal(newest.model.embed_tokens.weight, named.model.embed_tokens.weight)
 
 
+def test_what_only_training_needs_may_be_gone(run_folder) -> None:
+    """The device, the weights that it began with; and what is tried first is in its vocabulary."""
+    config = read_resolved(run_folder.config)
+    changed = {"device": "cuda", "start": Path("gone.safetensors"), "threads": 2}
+    model = config.model.model_copy(update=changed)
+    run_folder.config.write_text(dump(config.model_copy(update={"model": model})))
+    found = load(run_folder.path)
+    assert found.threads == 2
+    assert found.vocabulary.decode(found.vocabulary.encode(found.example.prompt))
+    assert found.example.max_tokens == config.rollout.max_new_tokens
+    if not torch.cuda.is_available():
+        assert found.model.device.type == "cpu"
+
+
+def test_a_checkpoint_of_a_run_is_served_also_where_its_folder_is_the_jobs(tmp_path) -> None:
+    config = resolve(None, ["name=digits", "model.width=16"]).config
+    vocabulary = building.task(config).vocabulary
+    for folder, checkpoints in (("own", "own/checkpoints"), ("job", "job")):
+        run = RunFolder(tmp_path / folder)
+        run.path.mkdir()
+        run.config.write_text(dump(config))
+        policy = build(config.model, vocabulary.size, seed=9)
+        with train.session(
+            total_steps=1, checkpoint_dir=tmp_path / checkpoints, save_every_steps=1
+        ) as session:
+            session.resume(policy=policy)
+            for _ in session.steps():
+                session.report()
+        (checkpoint,) = (tmp_path / checkpoints).glob("step_*")
+        found = load(checkpoint)
+        assert (found.name, found.version) == ("digits", 1)
+        assert torch.equal(found.model.embed_tokens.weight, policy.embed_tokens.weight)
+        shard = next(checkpoint.glob("*.safetensors"))
+        shard.write_bytes(shard.read_bytes()[:-1])
+        with pytest.raises(NoModel, match="instead of"):
+            load(checkpoint)
+
+
 def test_where_there_is_no_model_it_is_said(run_folder, tmp_path) -> None:
     with pytest.raises(NoModel, match="neither the folder of a run"):
         load(tmp_path)
     (run_folder.path / "other.bin").write_text("x")
-    with pytest.raises(NoModel, match="no weights file"):
+    with pytest.raises(NoModel, match="neither the folder of a run"):
         load(run_folder.path / "other.bin")
+    (run_folder.weights / "other.bin").write_text("x")
+    with pytest.raises(NoModel, match="no weights file"):
+        load(run_folder.weights / "other.bin")
+    (run_folder.weights / "other.bin").unlink()
+    with pytest.raises(NoModel, match="does not exist"):
+        load(tmp_path / "gone")
     damaged = Snapshots(run_folder.weights).path(3)
     damaged.write_bytes(damaged.read_bytes()[:-4])
     with pytest.raises(NoModel, match="version_00000003"):
@@ -132,3 +184,19 @@ async def test_when_the_engine_fails_everybody_is_told_and_nobody_waits() -> Non
     with pytest.raises(EngineStopped, match="no room"):
         await thread.submit([sample(2)])
     await thread.stop(10)
+
+
+async def test_the_line_that_is_shown_to_try_it_is_answered(tmp_path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl here")
+    file = key.ensure(tmp_path / "a folder" / "key")
+    assert key.ensure(file).read_text() == file.read_text()
+    async with running(key_file=file) as (client, *_):
+        address = Address(ServeConfig().url(client.port), loaded(), file)
+        lines = "\n".join(address.lines())
+        assert shlex.split(address.curl())[0] == "curl"
+        assert file.read_text().strip() not in lines
+        done = await asyncio.to_thread(
+            subprocess.run, ["sh", "-c", f"{address.curl()} -s"], capture_output=True, timeout=60
+        )
+    assert b'"finish_reason"' in done.stdout, done
