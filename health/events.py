@@ -100,6 +100,51 @@ class Identity(msgspec.Struct, frozen=True, tag="identity", gc=False):
     device: PciAddress | None = None
     uuid: str | None = None
     serial: str | None = None
+    vbios: str | None = None
+    slot: str | None = None
+    """Where the board sits, as people find it: chassis, slot, module."""
+    driver: str | None = None
+
+
+class FarEnd(StrEnum):
+    """What an NVLink ends at."""
+
+    GPU = "gpu"
+    SWITCH = "switch"
+    OTHER = "other"
+
+
+class LinkEnd(msgspec.Struct, frozen=True, gc=False):
+    """One NVLink and what is at its other end."""
+
+    link: int
+    kind: FarEnd
+    device: PciAddress | None = None
+
+
+class Wiring(msgspec.Struct, frozen=True, tag="wiring"):
+    """How one GPU hangs together with others, as NVML tells it and not as its product is named."""
+
+    device: PciAddress
+    generation: int | None = None
+    """NVML's number of the architecture, growing with the years."""
+    divided: bool | None = None
+    """True while it is divided into slices (MIG)."""
+    links: tuple[LinkEnd, ...] = ()
+
+
+class Counters(msgspec.Struct, frozen=True, tag="counters"):
+    """Error counters of one GPU at a moment: what they were before a fault and after it."""
+
+    device: PciAddress
+    values: dict[str, int]
+
+
+class Watching(msgspec.Struct, frozen=True, tag="watching", gc=False):
+    """From now on a source sees what happens, or does not: only then can it miss something."""
+
+    source: Source
+    watches: bool
 
 
 class Hint(msgspec.Struct, frozen=True, tag="hint", gc=False):
@@ -126,7 +171,15 @@ class Quantity(StrEnum):
     THERMAL_MARGIN = "thermal_margin"
     """Degrees below the slowdown. Some GPUs answer 0 or less for ever: shown, never judged."""
     FABRIC_STATE = "fabric_state"
+    FABRIC_STATUS = "fabric_status"
+    """The NVML error that joining the fabric ended with, 0 when it has joined."""
     FABRIC_HEALTH_MASK = "fabric_health_mask"
+    FABRIC_HEALTH = "fabric_health"
+    """The driver's own summary of the mask: 1 well, 2 not, 3 with less than its capacity."""
+    PCIE_LANES_LOST = "pcie_lanes_lost"
+    """Lanes of the bus that GPU and board could use together and do not."""
+    PCIE_GENERATIONS_LOST = "pcie_generations_lost"
+    """How much slower than possible the bus runs while the GPU works; idle ones slow it down."""
     LINKS_DOWN = "links_down"
     """NVLinks that should be up (as NVML counts them, not the product's name) and are not."""
     DEVICES_MISSING = "devices_missing"
@@ -194,7 +247,17 @@ class RecordsLost(msgspec.Struct, frozen=True, tag="records_lost", gc=False):
 
 
 Fault = Xid | SXid | SXidDetail | FallenOff | Identity | Hint
-What = Fault | Reading | JobEnded | ActionTaken | Verified | RecordsLost
+What = (
+    Fault
+    | Reading
+    | Wiring
+    | Counters
+    | Watching
+    | JobEnded
+    | ActionTaken
+    | Verified
+    | RecordsLost
+)
 
 
 class Operational(msgspec.Struct, frozen=True):

@@ -7,7 +7,6 @@ the middle of a call can freeze the GPU for everybody.
 
 import ctypes
 import os
-import re
 import signal
 import sys
 import threading
@@ -16,27 +15,15 @@ from types import FrameType
 from typing import Any
 
 import pynvml
+from msgspec.structs import replace
 
 from health.nvml_calls import Questioner
-from health.nvml_messages import (
-    Asking,
-    Board,
-    Device,
-    Done,
-    Failed,
-    Happened,
-    Message,
-    Ready,
-    encode,
-)
+from health.nvml_events import WAIT_MS, EventSet, Pairing
+from health.nvml_inventory import inventory
+from health.nvml_messages import Asking, Device, Done, Failed, Happened, Message, encode
 
-EVENT_WAIT_MS = 2000
-# Xid, recovery action, GPU unavailable, memory retirement and its failure, poison, storm of errors.
-EVENT_TYPES = 0x8 | 0x8000 | 0x4000 | 0x400 | 0x800 | 0x2000 | 0x1000 | 0x200
 ENDED, NVML_FAILED = 0, 3
-_NO_INSTANCE = 0xFFFFFFFF
 _PR_SET_PDEATHSIG = 1
-_WORD = re.compile(r"[\w.:-]{1,80}", re.ASCII)
 
 
 class Child:
@@ -57,11 +44,15 @@ class Child:
         signal.signal(signal.SIGTERM, self._terminate)
         try:
             pynvml.nvmlInit()
-            self._say(self._inventory())
+            ready, self._handles = inventory()
         except pynvml.NVMLError as error:
             self._say(Failed("init", int(error.value)))
             return NVML_FAILED
-        self._listen()
+        events = self._event_set({b.device: b.uuid for b in ready.boards if b.uuid is not None})
+        self._say(replace(ready, listens=events is not None and events.complete))
+        if events is not None:
+            self._listener = threading.Thread(target=self._hear, args=(events,))
+            self._listener.start()
         questioner = Questioner(lambda: not self._told_to_end)
         while self._next_round():
             for device, handle in self._handles.items():
@@ -102,91 +93,37 @@ class Child:
             except BrokenPipeError:
                 self._told_to_end = True  # the daemon is gone
 
-    def _inventory(self) -> Ready:
-        boards, silent = [], {}
-        for index in range(min(pynvml.nvmlDeviceGetCount(), 64)):
-            try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                pci = pynvml.nvmlDeviceGetPciInfo(handle)
-            except pynvml.NVMLError as error:
-                silent[str(index)] = int(error.value)
-                continue
-            device = (int(pci.domain), int(pci.bus), int(pci.device))
-            if not (device[0] <= 0xFFFFFFFF and device[1] <= 0xFF and device[2] <= 0x1F):
-                silent[str(index)] = pynvml.NVML_ERROR_UNKNOWN
-                continue
-            self._handles[device] = handle
-            boards.append(
-                Board(
-                    device,
-                    _word(pynvml.nvmlDeviceGetUUID, handle),
-                    _word(pynvml.nvmlDeviceGetSerial, handle),
-                    _word(pynvml.nvmlDeviceGetVbiosVersion, handle),
-                )
-            )
-        return Ready(_word(pynvml.nvmlSystemGetDriverVersion), tuple(boards), silent)
-
-    def _listen(self) -> None:
+    def _event_set(self, uuids: dict[Device, str]) -> EventSet | None:
         try:
-            events = pynvml.nvmlEventSetCreate()
+            events = EventSet(self._handles, uuids)
         except pynvml.NVMLError:
-            return
-        registered = {}
-        for device, handle in self._handles.items():
-            try:
-                types = pynvml.nvmlDeviceGetSupportedEventTypes(handle) & EVENT_TYPES
-                pynvml.nvmlDeviceRegisterEvents(handle, types, events)
-            except pynvml.NVMLError:
-                continue
-            registered[ctypes.cast(handle, ctypes.c_void_p).value] = device
-        if registered:
-            self._listener = threading.Thread(target=self._hear, args=(events, registered))
-            self._listener.start()
+            return None
+        return None if events.empty else events
 
-    def _hear(self, events: Any, registered: dict[int | None, Device]) -> None:
+    def _hear(self, events: EventSet) -> None:
+        pairing = Pairing()
         while not self._told_to_end:
+            heard: Happened | None = None
             try:
-                heard = pynvml.nvmlEventSetWait_v2(events, EVENT_WAIT_MS)
+                heard = events.wait(pairing.wait_ms(time.monotonic()), time.monotonic)
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_TIMEOUT:
                     # The rounds will say what is wrong; a failing wait must not spin.
                     self._pause()
-                self._events_at = time.monotonic()
-                continue
             self._events_at = time.monotonic()
-            device = registered.get(ctypes.cast(heard.device, ctypes.c_void_p).value)
-            if device is not None:
-                self._say(
-                    Happened(
-                        device,
-                        int(heard.eventType),
-                        int(heard.eventData),
-                        self._events_at,
-                        _instance(heard.gpuInstanceId),
-                        _instance(heard.computeInstanceId),
-                    )
-                )
+            if heard is None:
+                told = pairing.due(self._events_at)
+            else:
+                told = pairing.heard(heard) if events.pairs else [heard]
+            for event in told:
+                self._say(event)
 
     def _pause(self) -> None:
         waiting = threading.Event()
-        for _ in range(EVENT_WAIT_MS // 100):
+        for _ in range(WAIT_MS // 100):
             if self._told_to_end:
                 return
             waiting.wait(0.1)
-
-
-def _word(question: Any, *arguments: Any) -> str | None:
-    """A name that NVML gives, None when it has none or it is garbage."""
-    try:
-        answer = question(*arguments)
-        text = answer.decode("ascii") if isinstance(answer, bytes) else str(answer)
-    except (pynvml.NVMLError, UnicodeDecodeError, AttributeError):
-        return None
-    return text if _WORD.fullmatch(text) else None
-
-
-def _instance(number: int) -> int | None:
-    return None if number == _NO_INSTANCE else int(number)
 
 
 def main() -> None:

@@ -5,8 +5,15 @@ import msgspec
 Device = tuple[int, int, int]
 """PCI domain, bus and device."""
 
-NODE_FIELDS = 256
-"""More values than this in one message are garbage."""
+SWITCH, GPU = "switch", "gpu"
+
+
+class End(msgspec.Struct, frozen=True, array_like=True):
+    """What one NVLink ends at."""
+
+    link: int
+    kind: str
+    device: Device | None = None
 
 
 class Board(msgspec.Struct, frozen=True):
@@ -16,6 +23,11 @@ class Board(msgspec.Struct, frozen=True):
     uuid: str | None = None
     serial: str | None = None
     vbios: str | None = None
+    slot: str | None = None
+    """Where it sits, as people find it."""
+    generation: int | None = None
+    divided: bool | None = None
+    ends: tuple[End, ...] = ()
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -25,6 +37,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     boards: tuple[Board, ...]
     silent: dict[str, int] = {}
     """GPUs that NVML counts and that gave no handle: index to error."""
+    listens: bool = False
+    """Whether Xids of all these boards will be told as they happen."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -52,6 +66,24 @@ class Values(msgspec.Struct, frozen=True, tag="values"):
     """Counts that are shown and put into tickets; their growth is judged by people."""
     implausible: int = 0
     """Answers that no driver gives, taken as None."""
+    links_active: int | None = None
+    """NVLinks that are up, None for a GPU without any."""
+    links_there: int = 0
+
+
+class Traits(msgspec.Struct, frozen=True):
+    """What the newest drivers say of an event beside its Xid."""
+
+    severity: int
+    attributes: int
+    group_attributes: int = 0
+    trace: int | None = None
+    module: str | None = None
+    code: int = 0
+
+
+OPERATIONAL = 0
+"""The kind of an event of the newest drivers that comes without an Xid."""
 
 
 class Happened(msgspec.Struct, frozen=True, tag="happened"):
@@ -63,6 +95,7 @@ class Happened(msgspec.Struct, frozen=True, tag="happened"):
     uptime: float
     gpu_instance: int | None = None
     compute_instance: int | None = None
+    traits: Traits | None = None
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

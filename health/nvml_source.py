@@ -11,12 +11,13 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
-from health.events import What
+from health.events import Operational, What
 from health.nvml_messages import (
     Asking,
     Board,
@@ -38,8 +39,15 @@ UNKNOWN_ERROR = 999
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[Sequence[What], float], None]
-"""Takes what happened at an uptime in seconds."""
+
+class Tell(Protocol):
+    """Takes what NVML told."""
+
+    def __call__(
+        self, events: Sequence[What], uptime: float, operational: Operational | None = None, /
+    ) -> None:
+        """What happened at an uptime in seconds, and what the driver says of it beside."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -170,7 +178,7 @@ class NvmlSource:
                 device = message.device
             elif isinstance(message, Values):
                 self.counters[message.device] = message.counters
-                self._tell(self.readings.values(message))
+                self._tell(self.readings.values(message, time.monotonic()))
             elif isinstance(message, Happened):
                 self._happened(message)
             elif isinstance(message, Done):
@@ -195,10 +203,11 @@ class NvmlSource:
                 return
 
     def _happened(self, message: Happened) -> bool:
-        events, ask = self.readings.happened(message)
+        heard = self.readings.happened(message)
         # The child's clock is this machine's; a time ahead of it would be garbage.
-        self._tell_events(events, min(message.uptime, time.monotonic()))
-        return ask
+        uptime = min(message.uptime, time.monotonic())
+        self._tell_events(heard.events, uptime, heard.operational)
+        return heard.ask
 
     async def _next(self, child: Process, deadline: float, device: Device | None) -> Message:
         try:

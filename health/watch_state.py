@@ -17,8 +17,19 @@ from health import report, timeline
 from health.catalogue.driver import version
 from health.catalogue.tables import Catalogue
 from health.classify import judge_for
-from health.events import Event, PciAddress, Quantity, Reading, RecordsLost, Source, What
+from health.events import (
+    Event,
+    Operational,
+    PciAddress,
+    Quantity,
+    Reading,
+    RecordsLost,
+    Source,
+    Watching,
+    What,
+)
 from health.fold.history import History
+from health.fold.sources import LOGS
 from health.ledger import Ledger, LedgerFull, Position, StoredIncident
 from health.parse import lines
 from health.policy.schema import Policy
@@ -47,6 +58,7 @@ class Seen(NamedTuple):
     source: Source
     sequence: int | None = None
     text: str = ""
+    operational: Operational | None = None
 
 
 class KernelRecord(NamedTuple):
@@ -105,6 +117,7 @@ class WatchState:
         self._fold_again()
         self.counts = ledger.counts()
         self._say_that_the_boot_began()
+        self._say_that_nobody_watched(clock)
         self._saved_incidents = {each.id: each.body for each in ledger.incidents()}
 
     @property
@@ -166,10 +179,9 @@ class WatchState:
     def verdict(self, clock: Clock) -> NodeVerdict:
         """How the node stands now; incidents are kept as they are judged."""
         now = self.boot.at(clock.uptime)
-        # Time passes without events too: suspicions end by it.
-        self._history.now = max(self._history.now, now)
-        self._history.sources.expire(now)
+        self._history.advance(now)
         verdict = judge_node(self._history)
+        self._history.keep(frozenset(each.id for each in verdict.open))
         self._keep_incidents(verdict)
         return verdict
 
@@ -217,8 +229,9 @@ class WatchState:
         for seen in intake.seen:
             at = self.boot.at(seen.uptime)
             events.append(
-                Event(at, seen.what, self.boot.id, seen.source, seen.sequence, text=seen.text)
-            )
+                Event(at, seen.what, self.boot.id, seen.source, seen.sequence, text=seen.text,
+                      operational=seen.operational)
+            )  # fmt: skip
         return events
 
     def _boot_of(self, boot_id: str) -> Boot | None:
@@ -236,6 +249,17 @@ class WatchState:
         """A reboot ends what only needed one, even if the driver has nothing to say in the new boot."""
         began = Event(self.boot.at(0.0), RecordsLost(0), self.boot.id, Source.KMSG, BOOT_BEGAN)
         for event in self._keep([began], {}, {}):
+            self._fold(event)
+
+    def _say_that_nobody_watched(self, clock: Clock) -> None:
+        """While no daemon ran, the sources that must be there when it happens were not."""
+        at = self.boot.at(clock.uptime)
+        absent = [
+            Event(at, Watching(source, watches=False), self.boot.id, source)
+            for source in sorted(self._sources - LOGS)
+            if self._history.sources.present(source)
+        ]
+        for event in self._keep(absent, {}, {}):
             self._fold(event)
 
     def _keep(

@@ -11,6 +11,7 @@ import msgspec
 
 from health.events import (
     ActionTaken,
+    Counters,
     Event,
     FallenOff,
     Hint,
@@ -24,13 +25,15 @@ from health.events import (
     SXid,
     SXidDetail,
     Verified,
+    Watching,
+    Wiring,
     Xid,
 )
 from health.fold import incident as incidents
 from health.fold.causes import Causes
 from health.fold.incident import Incident, Observation
 from health.fold.jobs import JobEnds
-from health.fold.sources import Sources
+from health.fold.sources import SWITCH_REPORTS, Sources, Telling
 from health.judge.judge import Judge
 from health.judge.judgement import Judgement
 from health.parse import details
@@ -40,6 +43,10 @@ MAX_INCIDENTS = 512
 MAX_DEVICES = 1024
 MAX_BOOTS = 64
 MAX_REPAIRS = 256
+MAX_TRACES = 1024
+MAX_SNAPSHOTS = 16
+_BOARD_FIELDS = ("uuid", "serial", "vbios", "slot", "driver")
+_OF_THE_BOARD = ("uuid", "serial")
 
 
 class Board(msgspec.Struct):
@@ -47,6 +54,9 @@ class Board(msgspec.Struct):
 
     uuid: str | None = None
     serial: str | None = None
+    vbios: str | None = None
+    slot: str | None = None
+    driver: str | None = None
     replaced_at: float | None = None
     """When another board appeared in this place."""
 
@@ -74,6 +84,9 @@ class History:
         self.jobs = JobEnds()
         self.boards: dict[PciAddress, Board] = {}
         self.readings: dict[tuple[PciAddress | None, Quantity], Number] = {}
+        self.wirings: dict[PciAddress, Wiring] = {}
+        self.counters: dict[PciAddress, list[tuple[float, dict[str, int]]]] = {}
+        """Each GPU's error counters at a few moments, oldest first."""
         self.boots: list[tuple[str, float]] = []
         self.repairs: list[tuple[float, ActionTaken | Verified]] = []
         self.counts: dict[str, int] = {}
@@ -83,6 +96,7 @@ class History:
         self._judge = judge
         self._current: dict[PciAddress | None, Incident] = {}
         self._kept: frozenset[str] = frozenset()
+        self._traces: dict[int, Incident] = {}
         self._last_named: PciAddress | None = None
         self._rules: dict[type, Callable[[Event], Observation | None]] = {
             Xid: self._fault,
@@ -92,6 +106,9 @@ class History:
             Hint: self._fault,
             Identity: self._identity,
             Reading: self._reading,
+            Wiring: self._wiring,
+            Counters: self._counters,
+            Watching: self._watching,
             JobEnded: self._job_ended,
             ActionTaken: self._repaired,
             Verified: self._repaired,
@@ -135,30 +152,49 @@ class History:
             return None
         device = what.device  # type: ignore[union-attr] # every fault has one
         counts, code = self.counts, judgement.code
-        if type(what) is Xid and self.sources.pairing and self._known(event, code, what):
+        earlier = self._told_before(event, code, device) if self.sources.pairing else None
+        if earlier is not None and not self._gives_way(event, earlier, code, device):
             return None
         counts[code] = counts.get(code, 0) + 1
         if judgement.rule == "recovery_number":
             self._recovery(event, judgement, device)
         incident = self._incident(event, judgement, device)
         observation = incidents.observe(incident, event, judgement, device)
+        if earlier is not None and earlier.extra is not None and event.operational is None:
+            observation.characterise(earlier.extra)
         if type(what) is Xid and what.gpu_instance is not None:
             observation.note_slice(what.gpu_instance)
         return observation
 
-    def _known(self, event: Event, code: str, xid: Xid) -> bool:
-        """True when another source has told this event, and told it as well as this one does."""
-        bare = not xid.message
-        earlier = self.sources.told_before(event, code, xid.device, bare=bare)
-        if earlier is None:
-            return False
-        if bare or not earlier.bare:
+    def _told_before(self, event: Event, code: str, device: PciAddress | None) -> Telling | None:
+        """What other sources have said of this very event already."""
+        what = event.what
+        if isinstance(what, Xid):
+            return self.sources.told_before(event, code, device, bare=not what.message)
+        if isinstance(what, SXid):
+            among = SWITCH_REPORTS
+            return self.sources.told_before(event, code, device, bare=False, among=among)
+        return None
+
+    def _gives_way(
+        self, event: Event, earlier: Telling, code: str, device: PciAddress | None
+    ) -> bool:
+        """Whether the earlier report is taken back for this one, which says more; else only what the
+        driver says beside it is news.
+        """
+        current = self._current.get(device)
+        what = event.what
+        fuller = earlier.bare and isinstance(what, Xid) and bool(what.message)
+        if fuller:
+            # The source that knows only the code was faster.
+            earlier.bare = False
+            if current is not None:
+                incidents.take_back(current, code, device)
+                self.counts[code] = max(self.counts.get(code, 0) - 1, 0)
             return True
-        # The one that knows only the code was faster: its report gives way to the full one.
-        current = self._current.get(xid.device)
-        if current is not None:
-            incidents.take_back(current, code, xid.device)
-            self.counts[code] = max(self.counts.get(code, 0) - 1, 0)
+        known = incidents.newest(current, code, device) if current is not None else None
+        if known is not None and event.operational is not None:
+            known.characterise(event.operational)
         return False
 
     def _detail(self, event: Event) -> Observation | None:
@@ -179,9 +215,25 @@ class History:
             self.count("too_many_devices")
             newest = self.incidents[-1]
             return newest if self._goes_on(newest, event) else self._new(event, judgement)
-        found = self._related(event, judgement, device) or self._new(event, judgement)
+        found = self._same_trace(event) or self._related(event, judgement, device)
+        found = found or self._new(event, judgement)
         self._current[device] = found
+        self._note_trace(event, found)
         return found
+
+    def _same_trace(self, event: Event) -> Incident | None:
+        """The incident of an event that the driver itself says has the same cause."""
+        extra = event.operational
+        found = self._traces.get(extra.trace) if extra is not None and extra.trace else None
+        return found if found is not None and self._goes_on(found, event) else None
+
+    def _note_trace(self, event: Event, found: Incident) -> None:
+        extra = event.operational
+        if extra is None or not extra.trace:
+            return
+        if len(self._traces) >= MAX_TRACES:
+            del self._traces[next(iter(self._traces))]
+        self._traces[extra.trace] = found
 
     def _goes_on(self, current: Incident, event: Event) -> bool:
         gap = event.at - current.last_at
@@ -294,12 +346,37 @@ class History:
             self.count("identity_without_place")
             return None
         board = self.boards.setdefault(device, Board())
-        for name, new in (("uuid", what.uuid), ("serial", what.serial)):
-            old = getattr(board, name)
-            if new is not None and old is not None and new != old:
+        for name in _BOARD_FIELDS:
+            new, old = getattr(what, name), getattr(board, name)
+            if name in _OF_THE_BOARD and new is not None and old is not None and new != old:
                 self.boards[device] = board = Board(replaced_at=event.at)
             if new is not None:
                 setattr(board, name, new)
+        return None
+
+    def _wiring(self, event: Event) -> Observation | None:
+        what = event.what
+        assert isinstance(what, Wiring)
+        if what.device in self.wirings or len(self.wirings) < MAX_DEVICES:
+            self.wirings[what.device] = what
+        return None
+
+    def _counters(self, event: Event) -> Observation | None:
+        what = event.what
+        assert isinstance(what, Counters)
+        if what.device not in self.counters and len(self.counters) >= MAX_DEVICES:
+            return None
+        kept = self.counters.setdefault(what.device, [])
+        kept.append((event.at, what.values))
+        if len(kept) > MAX_SNAPSHOTS:
+            # The first ones show what was before, the last ones what is.
+            del kept[MAX_SNAPSHOTS // 2]
+        return None
+
+    def _watching(self, event: Event) -> Observation | None:
+        what = event.what
+        assert isinstance(what, Watching)
+        self.sources.watches(what.source, event.at, watches=what.watches)
         return None
 
     def _job_ended(self, event: Event) -> Observation | None:

@@ -6,7 +6,7 @@ import msgspec
 
 from health.actions import Action
 from health.catalogue.rows import Cause
-from health.events import Event, PciAddress, Source, Xid
+from health.events import Event, Operational, PciAddress, Source, Xid
 from health.judge.judgement import Judgement
 
 MAX_OBSERVATIONS = 128
@@ -40,7 +40,8 @@ class Observation(msgspec.Struct):
     source: Source
     propagated: bool = False
     """The driver itself said that it comes from elsewhere."""
-    simulated: bool = False
+    injected: int = 0
+    """Reports that the driver itself said were injected on purpose."""
     bare: int = 0
     """Reports that came without a message, from a source that knows only the code."""
     details: list[str] = msgspec.field(default_factory=list)
@@ -54,12 +55,22 @@ class Observation(msgspec.Struct):
             self.slices.append(gpu_instance)
 
     @property
+    def simulated(self) -> bool:
+        """Whether it was never more than an exercise: one real report makes it a fault."""
+        return self.injected >= self.count
+
+    @property
     def first_at(self) -> float:
         return self.runs[0].first
 
     @property
     def last_at(self) -> float:
         return self.runs[-1].last
+
+    def characterise(self, extra: Operational) -> None:
+        """Lays what the driver says beside an Xid to a report that is counted here."""
+        self.propagated = self.propagated or (extra.propagated and not extra.primary)
+        self.injected += extra.simulated
 
     def count_since(self, moment: float) -> int:
         """Reports since a moment; of a run that began before it, all."""
@@ -105,12 +116,12 @@ def observe(
     found = incident.observations.get(key)
     if found is None:
         found = _first(incident, event, judgement, device, key)
-        if found.count == 0:
-            found.count = 1
-            found.bare = int(_bare(event))
-            return found
     found.count += 1
     found.bare += _bare(event)
+    if event.operational is not None:
+        found.characterise(event.operational)
+    if found.count == 1:
+        return found
     run = found.runs[-1]
     if at - run.last <= RUN_GAP_SECONDS:
         run.last = at
@@ -138,11 +149,8 @@ def _first(
             if other[0] == judgement.code and other[1] == device:
                 return observation
         return next(reversed(incident.observations.values()))
-    extra = event.operational
     fresh = Observation(
-        judgement, device, event.boot, [Run(event.at, event.at, 1)], 0, event.text, event.text, event.source,
-        propagated=extra is not None and extra.propagated,
-        simulated=extra is not None and extra.simulated,
+        judgement, device, event.boot, [Run(event.at, event.at, 1)], 0, event.text, event.text, event.source
     )  # fmt: skip
     incident.observations[key] = fresh
     if device is not None and device not in incident.devices:
@@ -178,6 +186,12 @@ def attach(incident: Incident, code: str, device: PciAddress | None, text: str) 
             return
 
 
+def newest(incident: Incident, code: str, device: PciAddress | None) -> Observation | None:
+    """The observation of a code that was reported last, None when it never was."""
+    told = [each for each in incident.of(device) if each.judgement.code == code]
+    return max(told, key=lambda each: each.last_at, default=None)
+
+
 def take_back(incident: Incident, code: str, device: PciAddress | None) -> None:
     """Takes one bare report back: another source has told the same event with its message."""
     key = (code, device, "", "")
@@ -186,6 +200,7 @@ def take_back(incident: Incident, code: str, device: PciAddress | None) -> None:
         return
     found.bare -= 1
     found.count -= 1
+    found.injected = min(found.injected, found.count)
     found.runs[-1].count = max(found.runs[-1].count - 1, 1)
     if found.count == 0:
         del incident.observations[key]

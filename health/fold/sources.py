@@ -1,21 +1,30 @@
-"""The same event told by two sources counts once; told by one alone it shows a gap in the watch."""
+"""The same event told by several sources counts once; told by some alone it shows a gap in the watch."""
 
 from collections import deque
-from typing import NamedTuple
 
-from health.events import Event, PciAddress, Source
+import msgspec
+
+from health.events import Event, Operational, PciAddress, Source
 
 MAX_OPEN = 1024
 MAX_CODES = 4096
+LOGS = frozenset({Source.KMSG, Source.JOURNAL})
+"""They also tell what happened while nobody read them; the others must be there when it happens."""
+XIDS = frozenset({*LOGS, Source.TRACE, Source.NVML})
+SWITCH_REPORTS = frozenset({*LOGS, Source.TRACE})
+"""NVML knows nothing of the switches."""
 Told = tuple[str, PciAddress | None]
 
 
-class Telling(NamedTuple):
-    """One source's word about an event. `bare` = it knows the code, but no message."""
+class Telling(msgspec.Struct):
+    """One event and who has told it. `bare` = so far only by code, without a message."""
 
     at: float
-    source: Source
+    by: set[Source]
+    should: frozenset[Source]
     bare: bool
+    extra: Operational | None = None
+    """What the driver said beside it."""
 
 
 class Sources:
@@ -29,27 +38,55 @@ class Sources:
         self._expected = expected
         self._within = within_seconds
         self._open: dict[Told, deque[Telling]] = {}
+        self._since: dict[Source, float] = {}
         self.pairing = len(expected) > 1
         """Whether there is anything to pair."""
         self.gaps: dict[str, int] = {}
         """Events that a source should have told and did not, by source."""
 
+    def watches(self, source: Source, at: float, *, watches: bool) -> None:
+        """From a moment on a source sees what happens, or does not."""
+        if watches:
+            self._since.setdefault(source, at)
+            return
+        self._since.pop(source, None)
+        for waiting in self._open.values():
+            for telling in waiting:
+                telling.should -= {source}
+
+    def present(self, source: Source) -> bool:
+        """Whether a source sees what happens now, as far as it was told."""
+        return source in self._since
+
     def told_before(
-        self, event: Event, code: str, device: PciAddress | None, *, bare: bool
+        self,
+        event: Event,
+        code: str,
+        device: PciAddress | None,
+        *,
+        bare: bool,
+        among: frozenset[Source] = XIDS,
     ) -> Telling | None:
-        """What another source has said of this very event already, None when it is news."""
-        if event.source not in self._expected:
+        """What other sources have said of this very event already, None when it is news.
+
+        `among` are the kinds of sources that can see such an event at all.
+        """
+        if event.source not in self._expected or event.source not in among:
             return None
         if len(self._open) >= MAX_CODES:
             self.expire(event.at)
         waiting = self._open.setdefault((code, device), deque())
         self._expire(waiting, event.at)
-        for place, telling in enumerate(waiting):
-            if telling.source is not event.source:
-                del waiting[place]
+        for telling in waiting:
+            near = abs(event.at - telling.at) <= self._within
+            if event.source not in telling.by and near:
+                telling.by.add(event.source)
+                telling.extra = telling.extra or event.operational
                 return telling
         if len(waiting) < MAX_OPEN and len(self._open) <= MAX_CODES:
-            waiting.append(Telling(event.at, event.source, bare))
+            should = frozenset(self._should(event.at) & among)
+            telling = Telling(event.at, {event.source}, should, bare, event.operational)
+            waiting.append(telling)
         return None
 
     def expire(self, now: float) -> None:
@@ -59,8 +96,13 @@ class Sources:
             if not waiting:
                 del self._open[told]
 
+    def _should(self, at: float) -> frozenset[Source]:
+        """The sources that were there to see what happened at a moment."""
+        present = {source for source, since in self._since.items() if since <= at}
+        return self._expected & (LOGS | present)
+
     def _expire(self, waiting: deque[Telling], now: float) -> None:
         while waiting and now - waiting[0].at > self._within:
-            source = waiting.popleft().source
-            for missing in sorted(self._expected - {source}):
+            telling = waiting.popleft()
+            for missing in sorted(telling.should - telling.by):
                 self.gaps[missing] = self.gaps.get(missing, 0) + 1

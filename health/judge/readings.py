@@ -20,6 +20,14 @@ Verdict = tuple[Action, str]
 HARDWARE_SLOWDOWN = 0x8 | 0x40 | 0x80
 FABRIC_READY = 3
 _MASK_FAULT = 1  # of each 2-bit field of the fabric's health mask; 2 means well, 0 not supported
+_FABRIC_FAULTS = (
+    (0, "degraded bandwidth"),
+    (2, "a route that recovers"),
+    (4, "an unhealthy route"),
+    (6, "an access time-out"),
+)
+_CONFIGURATION_AT, _CONFIGURATION_RIGHT = 8, 1  # 4 bits: 0 not supported, 1 right, more are reasons
+_FABRIC_UNHEALTHY, _FABRIC_LIMITED = 2, 3
 _GPU_IS_LOST, _RESET_REQUIRED, _VERSION_MISMATCH = 15, 16, 18
 
 
@@ -105,12 +113,41 @@ def _fabric_state(value: int, limits: Limits) -> Verdict | None:
     return Action.NONE, f"the NVLink fabric is in state {value} and not ready"
 
 
+def _fabric_status(value: int, limits: Limits) -> Verdict | None:
+    del limits
+    return (Action.NONE, f"joining the NVLink fabric ended with error {value}") if value else None
+
+
 def _fabric_mask(value: int, limits: Limits) -> Verdict | None:
     del limits
-    faulty = [place for place in range(4) if value >> 2 * place & 3 == _MASK_FAULT]
+    faulty = [name for place, name in _FABRIC_FAULTS if value >> place & 3 == _MASK_FAULT]
+    if value >> _CONFIGURATION_AT & 0xF > _CONFIGURATION_RIGHT:
+        faulty.append("wrong configuration")
     if not faulty:
         return None
-    return Action.NONE, f"the fabric's health mask 0x{value:x} has {len(faulty)} faults"
+    return Action.NONE, f"the fabric's health mask 0x{value:x} has {', '.join(faulty)}"
+
+
+def _fabric_health(value: int, limits: Limits) -> Verdict | None:
+    del limits
+    if value not in (_FABRIC_UNHEALTHY, _FABRIC_LIMITED):
+        return None
+    word = "is not healthy" if value == _FABRIC_UNHEALTHY else "has less than its capacity"
+    return Action.NONE, f"the driver says that the GPU's NVLink fabric {word}"
+
+
+def _lanes(value: int, limits: Limits) -> Verdict | None:
+    del limits
+    if not value:
+        return None
+    return Action.NONE, f"the bus runs with {value} lanes less than GPU and board could use"
+
+
+def _generations(value: int, limits: Limits) -> Verdict | None:
+    del limits
+    if not value:
+        return None
+    return Action.NONE, f"the bus runs {value} generations slower than possible, under load"
 
 
 def _device_error(value: int, limits: Limits) -> Verdict | None:
@@ -157,7 +194,11 @@ _RULES: dict[Quantity, Callable[[int, Limits], Verdict | None]] = {
     Quantity.MEMORY_UNREPAIRABLE: _when("memory is beyond repair", Action.HARDWARE_TICKET),
     Quantity.CLOCKS_EVENT_REASONS: _clocks,
     Quantity.FABRIC_STATE: _fabric_state,
+    Quantity.FABRIC_STATUS: _fabric_status,
     Quantity.FABRIC_HEALTH_MASK: _fabric_mask,
+    Quantity.FABRIC_HEALTH: _fabric_health,
+    Quantity.PCIE_LANES_LOST: _lanes,
+    Quantity.PCIE_GENERATIONS_LOST: _generations,
     Quantity.LINKS_DOWN: _links,
     Quantity.DEVICES_MISSING: _missing,
     Quantity.DEVICE_ERROR: _device_error,

@@ -13,7 +13,7 @@ from health.fold.history import History, Number
 from health.judge.judgement import Judgement
 from health.verdict.findings import Surroundings
 from health.verdict.incidents import IncidentVerdict, judge_incident
-from health.verdict.topology import Topology
+from health.verdict.topology import Topology, of_wirings
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -40,6 +40,12 @@ class GpuVerdict(msgspec.Struct, frozen=True):
     action: Action
     why: str
     incidents: tuple[str, ...]
+    vbios: str | None = None
+    slot: str | None = None
+    """Where the board sits, as people find it."""
+    driver: str | None = None
+    grown: tuple[tuple[str, int, int], ...] = ()
+    """Error counters that are not what they were before the fault: name, before, now."""
 
 
 class NodeVerdict(msgspec.Struct, frozen=True):
@@ -64,8 +70,11 @@ class NodeVerdict(msgspec.Struct, frozen=True):
 
 
 def judge_node(history: History, topology: Topology | None = None) -> NodeVerdict:
-    """The verdict on a node as of the last moment of its history."""
-    topology = topology or Topology()
+    """The verdict on a node as of the last moment of its history.
+
+    A topology of None is the one that the history has been told.
+    """
+    topology = topology or of_wirings(history.wirings)
     surroundings = Surroundings(history)
     incidents = tuple(
         judge_incident(each, surroundings, history, topology) for each in history.incidents
@@ -182,4 +191,28 @@ def _gpu(
         action=action,
         why=next((why for each, why in about if each is action), "nothing is wrong"),
         incidents=tuple(each.id for each in mine),
+        vbios=board.vbios if board is not None else None,
+        slot=board.slot if board is not None else None,
+        driver=board.driver if board is not None else None,
+        grown=_grown(history.counters.get(device, []), mine, conditions, device),
+    )
+
+
+def _grown(
+    snapshots: list[tuple[float, dict[str, int]]],
+    mine: list[IncidentVerdict],
+    conditions: list[Condition],
+    device: PciAddress,
+) -> tuple[tuple[str, int, int], ...]:
+    """What a GPU's faults did to its counters; nothing for one without faults."""
+    moments = [each.opened_at for each in mine]
+    moments += [each.since for each in conditions if each.device == device]
+    if not moments or len(snapshots) < 2:
+        return ()
+    earlier = [values for at, values in snapshots if at < min(moments)]
+    before, now = (earlier or [snapshots[0][1]])[-1], snapshots[-1][1]
+    return tuple(
+        (name, before[name], value)
+        for name, value in sorted(now.items())
+        if name in before and before[name] != value
     )

@@ -58,6 +58,21 @@ class Scenario:
         self._events.append(" ".join(["event", *map(str, parts)]))
         self._write()
 
+    def traits(
+        self,
+        index: int,
+        xid: int,
+        *,
+        severity: int,
+        attributes: int,
+        group: int = 0,
+        trace: int = 0,
+    ) -> None:
+        """One event with traits on a GPU, as the newest drivers tell it; an Xid of 0 is none."""
+        parts = (len(self._events), index, xid, severity, attributes, group, trace)
+        self._events.append(" ".join(["traits", *map(str, parts)]))
+        self._write()
+
     def environment(self) -> dict[str, str]:
         """The environment in which a process finds the fake."""
         return {

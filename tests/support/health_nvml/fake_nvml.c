@@ -7,15 +7,20 @@
  *   0.error.NAME 15            the call NAME fails so for GPU 0; "error.NAME 9" for calls without one
  *   hang.NAME 1                the call NAME does not return while the line is there
  *   0.hang.NAME 1              the same for GPU 0 alone
+ *   0.field.161.3 7            a field value of link 3; without the link, of every link
+ *   0.field.161.type 4         the type that stands beside a value
  *   event 7 0 8 79 [gi ci]     event number 7 on GPU 0: type 8, content 79; each is given out once
- * Symbols that a driver lacks are left out at build time: -DWITHOUT_RECENT.
+ *   traits 8 0 79 40 4 0 9     event number 8 on GPU 0 with traits: Xid (0 = none), severity,
+ *                              attributes, the group's attributes, trace; only with -DWITH_NEWEST
+ * Symbols that a driver lacks are left out at build time: -DWITHOUT_RECENT is one of 2021, as it is
+ * one of 2025, -DWITH_NEWEST one of 2026.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, TIMEOUT = 10, SHORT = 7 };
+enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, TIMEOUT = 10, SHORT = 7, OTHER_VERSION = 25 };
 
 static int known_devices[64];
 static long long last_event = -1;
@@ -150,6 +155,18 @@ int nvmlDeviceGetSerial(void *handle, char *out, unsigned size) {
   return OK;
 }
 
+int nvmlDeviceGetArchitecture(void *handle, unsigned *architecture) {
+  ENTER("architecture", at(handle));
+  *architecture = (unsigned)of(at(handle), "architecture", 9);
+  return OK;
+}
+
+int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
+  ENTER("mig", at(handle));
+  *current = *pending = (unsigned)of(at(handle), "mig", 0);
+  return OK;
+}
+
 int nvmlDeviceGetVbiosVersion(void *handle, char *out, unsigned size) {
   ENTER("vbios", at(handle));
   text(at(handle), "vbios", "96.00.74.00.01", out, size);
@@ -171,8 +188,11 @@ int nvmlDeviceGetFieldValues(void *handle, int count, FieldValue *values) {
     char key[64], value[64];
     snprintf(key, sizeof key, "%d.field.%u.error", d, values[i].field);
     values[i].error = (int)number(key, 0);
+    snprintf(key, sizeof key, "%d.field.%u.type", d, values[i].field);
+    values[i].type = (unsigned)number(key, values[i].field == 230 ? 1 : 3);
+    snprintf(key, sizeof key, "%d.field.%u.%u", d, values[i].field, values[i].scope);
+    if (setting(key, value, sizeof value)) { values[i].value.ull = strtoull(value, NULL, 0); continue; }
     snprintf(key, sizeof key, "%d.field.%u", d, values[i].field);
-    values[i].type = 1;
     if (setting(key, value, sizeof value)) values[i].value.ull = strtoull(value, NULL, 0);
     else if (values[i].field == 230) values[i].value.ull = 0;
     else values[i].error = UNSUPPORTED;
@@ -191,6 +211,44 @@ int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncor
   return OK;
 }
 
+typedef struct { unsigned max, high, partial, low, none; } Banks;
+int nvmlDeviceGetRowRemapperHistogram(void *handle, Banks *banks) {
+  ENTER("histogram", at(handle));
+  banks->max = (unsigned)of(at(handle), "banks_max", 640);
+  banks->high = banks->partial = banks->low = 0;
+  banks->none = (unsigned)of(at(handle), "banks_none", 0);
+  return OK;
+}
+
+#define BUS(symbol, name, otherwise)                   \
+  int symbol(void *handle, unsigned *value) {          \
+    ENTER(name, at(handle));                           \
+    *value = (unsigned)of(at(handle), name, otherwise); \
+    return OK;                                         \
+  }
+BUS(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width", 16)
+BUS(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width_max", 16)
+BUS(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_generation", 5)
+BUS(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_generation_max", 5)
+BUS(nvmlDeviceGetModuleId, "module", 3)
+
+int nvmlDeviceGetMemoryErrorCounter(void *handle, unsigned kind, unsigned counter, unsigned place,
+                                    unsigned long long *count) {
+  (void)kind, (void)counter;
+  ENTER("memory_errors", at(handle));
+  *count = (unsigned long long)of(at(handle), place == 7 ? "sram_errors" : "dram_errors", 0);
+  return OK;
+}
+
+#ifdef WITHOUT_RECENT
+int nvmlDeviceGetRetiredPages(void *handle, unsigned cause, unsigned *count,
+                              unsigned long long *pages) {
+  (void)pages;
+  ENTER("retired_pages", at(handle));
+  *count = (unsigned)of(at(handle), cause ? "retired_double" : "retired_single", 0);
+  return *count ? SHORT : OK;
+}
+#else
 int nvmlDeviceGetRetiredPages_v2(void *handle, unsigned cause, unsigned *count,
                                  unsigned long long *pages, unsigned long long *times) {
   unsigned there = (unsigned)of(at(handle), cause ? "retired_double" : "retired_single", 0);
@@ -202,6 +260,8 @@ int nvmlDeviceGetRetiredPages_v2(void *handle, unsigned cause, unsigned *count,
   *count = there;
   return OK;
 }
+
+#endif
 
 int nvmlDeviceGetRetiredPagesPendingStatus(void *handle, unsigned *pending) {
   long long error = of(at(handle), "error.retirement_pending", UNSUPPORTED);
@@ -219,6 +279,9 @@ int nvmlDeviceGetTotalEccErrors(void *handle, unsigned kind, unsigned counter,
   return OK;
 }
 
+#ifdef WITHOUT_RECENT
+#define nvmlDeviceGetCurrentClocksEventReasons nvmlDeviceGetCurrentClocksThrottleReasons
+#endif
 int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *reasons) {
   ENTER("clocks", at(handle));
   *reasons = (unsigned long long)of(at(handle), "clocks", 1);
@@ -232,6 +295,33 @@ int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *active) {
   if (link >= of(d, "links", 0)) return link == 0 || link >= 18 ? INVALID : UNSUPPORTED;
   snprintf(key, sizeof key, "link.%u", link);
   *active = (unsigned)of(d, key, 1);
+  return OK;
+}
+
+int nvmlDeviceGetNvLinkErrorCounter(void *handle, unsigned link, unsigned counter,
+                                    unsigned long long *count) {
+  char key[48];
+  (void)link;
+  ENTER("link_errors", at(handle));
+  snprintf(key, sizeof key, "link_errors.%u", counter);
+  *count = (unsigned long long)of(at(handle), key, 0);
+  return OK;
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *handle, unsigned link, unsigned *type) {
+  char key[48];
+  ENTER("link_type", at(handle));
+  snprintf(key, sizeof key, "link.%u.type", link);
+  *type = (unsigned)of(at(handle), key, of(at(handle), "links.type", 2));
+  return OK;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned link, Pci *pci) {
+  char key[48];
+  ENTER("link_end", at(handle));
+  memset(pci, 0, sizeof *pci);
+  snprintf(key, sizeof key, "link.%u.bus", link);
+  pci->bus = (unsigned)of(at(handle), key, of(at(handle), "links.bus", 5));
   return OK;
 }
 
@@ -265,16 +355,52 @@ int nvmlDeviceGetSramEccErrorStatus(void *handle, Sram *sram) {
 }
 
 typedef struct {
+  unsigned corrected, corrected_idle, uncorrected, uncorrected_idle, pending, failure;
+} Rows;
+int nvmlDeviceGetRemappedRows_v2(void *handle, Rows *rows) {
+  int d = at(handle);
+  ENTER("remapped_rows", d);
+  memset(rows, 0, sizeof *rows);
+  rows->uncorrected = (unsigned)of(d, "remapped", 0);
+  rows->uncorrected_idle = (unsigned)of(d, "remapped_idle", 0);
+  rows->pending = (unsigned)of(d, "remap_pending", 0);
+  rows->failure = (unsigned)of(d, "remap_failure", 0);
+  return OK;
+}
+
+typedef struct {
   unsigned version;
   unsigned char cluster[16];
   int status;
   unsigned clique, state, mask;
+  unsigned char summary;
 } Fabric;
 int nvmlDeviceGetGpuFabricInfoV(void *handle, Fabric *fabric) {
-  ENTER("fabric", at(handle));
-  fabric->state = (unsigned)of(at(handle), "fabric_state", 3);
-  fabric->mask = (unsigned)of(at(handle), "fabric_mask", 0xaa);
-  fabric->status = 0;
+  int d = at(handle);
+  ENTER("fabric", d);
+  unsigned version = fabric->version >> 24;
+  if (version > of(d, "fabric_version", 3)) return OTHER_VERSION;
+  fabric->state = (unsigned)of(d, "fabric_state", 3);
+  fabric->mask = (unsigned)of(d, "fabric_mask", 0xaa);
+  fabric->status = (int)of(d, "fabric_status", 0);
+  if (version >= 3) fabric->summary = (unsigned char)of(d, "fabric_health", 1);
+  return OK;
+}
+
+typedef struct {
+  unsigned version;
+  char guid[16], chassis[16];
+  unsigned char slot, tray, host, peer, module;
+} Platform;
+int nvmlDeviceGetPlatformInfo(void *handle, Platform *platform) {
+  int d = at(handle);
+  ENTER("platform", d);
+  if (of(d, "chassis_slot", -1) < 0) return UNSUPPORTED;
+  memset(platform->chassis, 0, sizeof platform->chassis);
+  text(d, "chassis", "1820", platform->chassis, sizeof platform->chassis);
+  platform->slot = (unsigned char)of(d, "chassis_slot", 0);
+  platform->tray = (unsigned char)of(d, "tray", 0);
+  platform->module = (unsigned char)of(d, "module", 0);
   return OK;
 }
 
@@ -282,6 +408,39 @@ typedef struct { unsigned version; int margin; } Margin;
 int nvmlDeviceGetMarginTemperature(void *handle, Margin *margin) {
   ENTER("margin", at(handle));
   margin->margin = (int)of(at(handle), "thermal_margin", 40);
+  return OK;
+}
+#endif
+
+#ifdef WITHOUT_RECENT
+typedef struct { unsigned char cluster[16]; int status; unsigned clique, state; } PlainFabric;
+int nvmlDeviceGetGpuFabricInfo(void *handle, PlainFabric *fabric) {
+  ENTER("fabric", at(handle));
+  if (of(at(handle), "fabric_state", -1) < 0) return UNSUPPORTED;
+  fabric->state = (unsigned)of(at(handle), "fabric_state", 3);
+  fabric->status = (int)of(at(handle), "fabric_status", 0);
+  return OK;
+}
+#endif
+
+#ifdef WITH_NEWEST
+typedef struct { unsigned char type; unsigned id; } Clique;
+typedef struct {
+  unsigned char cluster[16];
+  int status;
+  Clique cliques[64];
+  unsigned count;
+  unsigned char state;
+  unsigned mask;
+  unsigned char summary;
+} NewestFabric;
+int nvmlDeviceGetGpuFabricInfo_v4(void *handle, NewestFabric *fabric) {
+  int d = at(handle);
+  ENTER("fabric", d);
+  fabric->state = (unsigned char)of(d, "fabric_state", 3);
+  fabric->mask = (unsigned)of(d, "fabric_mask", 0xaa);
+  fabric->status = (int)of(d, "fabric_status", 0);
+  fabric->summary = (unsigned char)of(d, "fabric_health", 1);
   return OK;
 }
 #endif
@@ -306,7 +465,14 @@ typedef struct {
   unsigned gi, ci;
 } EventData;
 
-static int next_event(EventData *event) {
+typedef struct {
+  EventData event;
+  int traits; /* whether it is one with traits: then content is the Xid, 0 = none */
+  unsigned severity, attributes, group;
+  unsigned long long trace;
+} Heard;
+
+static int next_event(Heard *heard, int with_traits) {
   const char *path = getenv("FAKE_NVML_SCENARIO");
   FILE *file = path ? fopen(path, "r") : NULL;
   char line[512];
@@ -315,29 +481,101 @@ static int next_event(EventData *event) {
   while (!found && fgets(line, sizeof line, file)) {
     long long id;
     int device;
-    unsigned long long type, content;
-    unsigned gi = 0xffffffffu, ci = 0xffffffffu;
+    unsigned long long type = 0, content = 0, trace = 0;
+    unsigned gi = 0xffffffffu, ci = 0xffffffffu, severity, attributes, group;
+    heard->traits = 0;
     if (sscanf(line, "event %lld %d %lli %lli %u %u", &id, &device, (long long *)&type,
-               (long long *)&content, &gi, &ci) >= 4 && id > last_event) {
-      last_event = id;
-      event->device = &known_devices[device];
-      event->type = type;
-      event->content = content;
-      event->gi = gi;
-      event->ci = ci;
-      found = 1;
+               (long long *)&content, &gi, &ci) < 4) {
+      if (!with_traits ||
+          sscanf(line, "traits %lld %d %lli %u %u %u %lli", &id, &device, (long long *)&content,
+                 &severity, &attributes, &group, (long long *)&trace) != 7)
+        continue;
+      heard->traits = 1;
+      heard->severity = severity;
+      heard->attributes = attributes;
+      heard->group = group;
+      heard->trace = trace;
     }
+    if (id <= last_event || device < 0 || device >= 64) continue;
+    last_event = id;
+    heard->event = (EventData){&known_devices[device], type, content, gi, ci};
+    found = 1;
   }
   fclose(file);
   return found;
 }
 
-int nvmlEventSetWait_v2(void *set, EventData *event, unsigned timeout) {
-  (void)set;
+static int wait_for(Heard *heard, unsigned timeout, int with_traits) {
   ENTER("event_wait", -1);
   for (unsigned waited = 0;; waited += 20) {
-    if (next_event(event)) return OK;
+    if (next_event(heard, with_traits)) return OK;
     if (waited >= timeout) return TIMEOUT;
     pause_ms(20);
   }
 }
+
+int nvmlEventSetWait_v2(void *set, EventData *event, unsigned timeout) {
+  Heard heard;
+  (void)set;
+  int result = wait_for(&heard, timeout, 0);
+  if (result == OK) *event = heard.event;
+  return result;
+}
+
+#ifdef WITH_NEWEST
+typedef struct {
+  unsigned timeout, kind;
+  char uuid[96], module[16];
+  unsigned long long type, content, cursor, instance, stamp, trace;
+  unsigned gi, ci, severity, category, code, scope, originator, module_instance, chiplet, level;
+  unsigned attributes, cper, group;
+  unsigned char group_size, group_index;
+} Newest;
+static Heard last;
+
+int nvmlEventSetRegisterGpuOperationalEvents_v1(void *set, void *config) {
+  (void)set, (void)config;
+  ENTER("register_traits", -1);
+  return OK;
+}
+
+int nvmlEventSetWait_v3(void *set, Newest *event) {
+  (void)set;
+  int result = wait_for(&last, event->timeout, 1);
+  if (result != OK) return result;
+  event->kind = (unsigned)last.traits;
+  nvmlDeviceGetUUID(last.event.device, event->uuid, sizeof event->uuid);
+  event->type = last.event.type;
+  event->content = last.traits ? 0 : last.event.content;
+  event->gi = last.event.gi;
+  event->ci = last.event.ci;
+  event->severity = last.severity;
+  event->attributes = last.attributes;
+  event->group = last.group;
+  event->trace = last.trace;
+  snprintf(event->module, sizeof event->module, "memory");
+  event->code = 17;
+  return OK;
+}
+
+int nvmlEventSetGetContextCount_v1(void *set, unsigned *count) {
+  (void)set;
+  ENTER("contexts", -1);
+  *count = last.traits && last.event.content ? 2 : 0;
+  return OK;
+}
+
+typedef struct { unsigned index, kind, source, size; unsigned short version; } Context;
+int nvmlEventSetGetContextInfo_v1(void *set, Context *context) {
+  (void)set;
+  context->kind = context->index == 1; /* the first one is of a kind that nobody knows yet */
+  return OK;
+}
+
+typedef struct { unsigned index, xid; } LegacyXid;
+int nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(void *set, LegacyXid *context) {
+  (void)set;
+  context->xid = (unsigned)last.event.content;
+  return OK;
+}
+#endif

@@ -1,20 +1,18 @@
 """NVML through the real binding and a real child process, with a library that can do anything."""
 
 import asyncio
-import contextlib
 import os
 import signal
 from pathlib import Path
 
 import pytest
 from support.health_nvml.build import Scenario, library
+from support.health_nvml.watch import PACE, Watch
 
 from health.events import Hint, Identity, PciAddress, Quantity, Reading, Xid
-from health.nvml_readings import ReadingFilter
-from health.nvml_source import NvmlSource, Pace
+from health.nvml_source import Pace
 
 FIRST, SECOND = PciAddress(0, 0x1B, 0), PciAddress(0, 0x1C, 0)
-PACE = Pace(poll=0.1, deadline=0.6, start=20.0, patience=0.3, retry=0.05, longest_retry=0.2)
 
 
 @pytest.fixture(scope="session")
@@ -25,57 +23,6 @@ def recent(tmp_path_factory):
 @pytest.fixture(scope="session")
 def old(tmp_path_factory):
     return library(tmp_path_factory.mktemp("nvml-old"), "-DWITHOUT_RECENT")
-
-
-class Watch:
-    """A running source and what it told."""
-
-    def __init__(self, scenario: Scenario, *, expected=None, told=None, pace=PACE):
-        self.events = []
-        self.source = NvmlSource(
-            self._tell,
-            ReadingFilter(told or {}, expected),
-            pace=pace,
-            environment=scenario.environment(),
-        )
-
-    def _tell(self, events, uptime):
-        assert uptime > 0
-        self.events.extend(events)
-
-    @contextlib.asynccontextmanager
-    async def running(self):
-        task = asyncio.create_task(self.source.run())
-        try:
-            yield self
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            for child in self.source._stuck:
-                async with asyncio.timeout(20):
-                    await child.wait()
-
-    async def until(self, *events):
-        await self.while_not(lambda: all(event in self.events for event in events), str(events))
-
-    async def rounds(self, number):
-        goal = self.source.rounds + number
-        await self.while_not(lambda: self.source.rounds >= goal, f"{number} rounds")
-
-    async def while_not(self, condition, what):
-        try:
-            async with asyncio.timeout(40):
-                while not condition():  # noqa: ASYNC110 - what the source tells has no event to wait on
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            pytest.fail(f"waited for {what}; told was {self.events}")
-
-    def about(self, quantity, device=None):
-        return [
-            e.value
-            for e in self.events
-            if isinstance(e, Reading) and e.quantity is quantity and e.device in (device, None)
-        ]
 
 
 @pytest.fixture
@@ -90,9 +37,10 @@ async def test_healthy_gpus_give_identities_and_no_symptom(scenario):
     async with Watch(scenario).running() as watch:
         await watch.rounds(2)
     uuid = "GPU-00000000-0000-0000-0000-00000000000"
-    assert Identity(FIRST, uuid + "0", "1650012345") in watch.events
-    assert Identity(SECOND, uuid + "1", "1650000001") in watch.events
-    healthy = {None, 0, 3, 0xAA}
+    board = ("96.00.74.00.01", "module 3", "580.65.06")
+    assert Identity(FIRST, uuid + "0", "1650012345", *board) in watch.events
+    assert Identity(SECOND, uuid + "1", "1650000001", *board) in watch.events
+    healthy = {None, 0, 1, 3, 0xAA}
     assert {e.value for e in watch.events if isinstance(e, Reading)} <= healthy
     assert watch.source.driver == "580.65.06"
     assert watch.source.counters[(0, 0x1B, 0)]["thermal_margin"] == 40

@@ -6,7 +6,16 @@ from hypothesis import strategies as st
 
 from health import report, shipped
 from health.actions import Action
-from health.events import Ending, JobEnded, PciAddress, Quantity, Reading, Source
+from health.events import (
+    Ending,
+    JobEnded,
+    Operational,
+    PciAddress,
+    Quantity,
+    Reading,
+    Source,
+    Watching,
+)
 from health.ledger import Ledger, LedgerFull, Position
 from health.watch_state import Clock, Intake, KernelRecord, Seen, WatchState
 
@@ -29,6 +38,13 @@ def opened(ledger: Ledger, boot: str = "b1", now: Clock = START, **more) -> Watc
     return WatchState(
         ledger, shipped.catalogue(), shipped.policy(), boot_id=boot, clock=now, **more
     )
+
+
+BOTH = frozenset({Source.KMSG, Source.NVML})
+
+
+def nvml_watches(seconds: float) -> Seen:
+    return Seen(Watching(Source.NVML, watches=True), clock(seconds).uptime, Source.NVML)
 
 
 def told(state: WatchState, now: Clock):
@@ -132,9 +148,31 @@ def test_one_fault_told_by_log_and_nvml_counts_once(ledger):
 
 
 def test_a_fault_that_only_one_source_tells_is_a_gap_in_the_watch(ledger):
-    state = opened(ledger, sources=frozenset({Source.KMSG, Source.NVML}))
+    state = opened(ledger, sources=BOTH)
+    state.take(Intake(seen=[nvml_watches(0.5)]), clock(0.5))
     state.take(Intake([xid(79, 1, 1.0)]), clock(2.0))
     assert state.verdict(clock(30.0)).gaps == {"nvml": 1}
+
+
+def test_what_happened_between_two_daemons_is_no_gap_of_nvml(ledger):
+    """The log still holds it; NVML tells only whoever listens when it happens."""
+    state = opened(ledger, sources=BOTH)
+    state.take(Intake(seen=[nvml_watches(0.5)]), clock(1.0))
+    after = opened(ledger, sources=BOTH, now=clock(100.0))
+    after.take(Intake([xid(79, 1, 50.0)]), clock(101.0))
+    after.take(Intake(seen=[nvml_watches(102.0)]), clock(102.0))
+    assert after.verdict(clock(200.0)).gaps == {}
+    after.take(Intake([xid(94, 2, 210.0)]), clock(211.0))
+    assert after.verdict(clock(300.0)).gaps == {"nvml": 1}
+
+
+def test_what_the_driver_says_beside_an_xid_survives_a_restart(ledger):
+    state = opened(ledger, sources=BOTH)
+    beside = Operational(trace=7, simulated=True)
+    heard = Seen(state_xid(), clock(1.0).uptime, Source.NVML, operational=beside)
+    state.take(Intake([xid(79, 1, 1.0)], seen=[heard]), clock(2.0))
+    again = opened(ledger, sources=BOTH, now=clock(3.0))
+    assert again.verdict(clock(3.0)).action is Action.NONE
 
 
 def state_xid():
