@@ -219,6 +219,9 @@ class Cluster:
     async def finish_deletions(self, job: str) -> None:
         """What a node does once processes that got TERM have ended."""
         for pod in await self.pods(job):
+            phase = pod.get("status", {}).get("phase")
+            if "activeDeadlineSeconds" in pod["spec"] and phase not in ("Succeeded", "Failed"):
+                await self.exit_all([pod], 143)
             if "deletionTimestamp" in pod["metadata"]:
                 with contextlib.suppress(NotFound, Conflict):
                     await self.client.delete(
