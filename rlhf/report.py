@@ -56,7 +56,9 @@ def write(folder: RunFolder, ending: str, *, failed: bool) -> Path:
 
 
 class RunningReport:
-    """The report of a run that goes on, made again every so often; it never takes much of the time."""
+    """The report of a run that goes on: after its first step, then every so often. It never takes much of
+    the time.
+    """
 
     def __init__(
         self, folder: RunFolder, total: int, clock: Callable[[], float] = time.monotonic
@@ -64,7 +66,7 @@ class RunningReport:
         self._folder = folder
         self._total = total
         self._clock = clock
-        self._next_at = clock() + _EVERY_SECONDS
+        self._next_at = clock()
 
     def step(self, done: int) -> None:
         """So many steps are done."""

@@ -1,10 +1,12 @@
 """Samples of a run for a person: prompt, response, the reward and its parts, and the way they came."""
 
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from rlhf import sample_rows
+from rlhf.reward_queue_grading import ATTEMPTS_PER_LIFE
 from rlhf.sample_rows import SampleRow
 
 
@@ -12,8 +14,32 @@ class NoSamples(Exception):
     """The run has written no sample that was asked for."""
 
 
+class By(StrEnum):
+    """Which samples come first."""
+
+    SLOT = "slot"
+    BEST = "best"
+    WORST = "worst"
+    SLOWEST = "slowest"
+
+
+def _place(row: SampleRow, by: By) -> tuple[float, int]:
+    value = {
+        By.SLOT: 0.0,
+        By.BEST: -row.reward,
+        By.WORST: row.reward,
+        By.SLOWEST: -(row.latency_seconds or 0.0),
+    }[by]
+    return value, row.seq
+
+
 def chosen(
-    folder: Path, *, step: int | None = None, seq: int | None = None, limit: int = 8
+    folder: Path,
+    *,
+    step: int | None = None,
+    seq: int | None = None,
+    limit: int = 8,
+    by: By = By.SLOT,
 ) -> list[SampleRow]:
     """The samples of a step (by default the last), or one slot; what a later life repeated counts.
 
@@ -32,7 +58,7 @@ def chosen(
     else:
         wanted = max((row.step for row in newest.values()), default=-1) if step is None else step
         found = sorted(
-            (row for row in newest.values() if row.step == wanted), key=lambda row: row.seq
+            (row for row in newest.values() if row.step == wanted), key=lambda row: _place(row, by)
         )
     if not found:
         steps = sorted({row.step for row in newest.values()})
@@ -56,7 +82,14 @@ def lines(row: SampleRow) -> Iterator[str]:
         yield f"  advantage {row.advantage:+.4f}"
     if row.latency_seconds is not None:
         by = f" by {row.worker}" if row.worker else ""
-        yield f"  graded    in {row.latency_seconds:.3f} s, attempt {row.attempt}{by}"
+        yield f"  graded    in {row.latency_seconds:.3f} s, {attempt_in_words(row.attempt)}{by}"
+
+
+def attempt_in_words(number: int) -> str:
+    """An attempt's number says how often the process had been restarted before, in its thousands."""
+    restarts, attempt = divmod(number, ATTEMPTS_PER_LIFE)
+    after = f" after {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
+    return f"attempt {attempt}{after}"
 
 
 def as_json(row: SampleRow) -> dict[str, Any]:

@@ -65,6 +65,9 @@ def _train(config: RunConfig, folder: RunFolder, run_id: str) -> int:
     before = signal.signal(signal.SIGINT, _interrupted)
     try:
         runs = _runs()
+        display.say(
+            f"run {run_id} in {folder.path}: {config.steps} steps of {config.rollout.batch}"
+        )
         following = trackers(config, folder, run_id)
         try:
             with display.shown():
@@ -77,6 +80,8 @@ def _train(config: RunConfig, folder: RunFolder, run_id: str) -> int:
             for tracker in following:
                 tracker.close()
         ending, failed = f"all {config.steps} steps are done", False
+        for line in finished(folder, ending):
+            display.say(line)
         return DONE
     except Leave as leave:
         ending, failed = str(leave), False
@@ -96,6 +101,25 @@ def _train(config: RunConfig, folder: RunFolder, run_id: str) -> int:
     finally:
         signal.signal(signal.SIGINT, before)
         report.write(folder, ending, failed=failed)
+
+
+def finished(folder: RunFolder, ending: str) -> list[str]:
+    """The last lines of a run: what it has come to, and what to do with it."""
+    rows = folder.metric_rows()
+    few = max(1, min(5, len(rows) // 4))
+    first, last = (
+        sum(row.get("objective/scores", 0.0) for row in some) / few
+        for some in (rows[:few], rows[-few:])
+    )
+    told = f"{ending}: score {first:.3f} -> {last:.3f}" if rows else ending
+    return [
+        told,
+        f"  curves    {folder.report}",
+        f"  samples   clusterops rlhf samples {folder.path}",
+        f"  proof     clusterops rlhf doctor {folder.path}",
+        f"  weights   clusterops rlhf export {folder.path} FOLDER",
+        f"  try it    clusterops rlhf serve {folder.path}",
+    ]
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:

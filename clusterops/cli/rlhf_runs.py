@@ -57,14 +57,21 @@ def samples(
     step: Annotated[int | None, typer.Option("--step", help="Default: the last.")] = None,
     seq: Annotated[int | None, typer.Option("--seq", help="Only the sample of this slot.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most samples shown.")] = 8,
+    by: Annotated[
+        str, typer.Option("--by", help="Which come first: slot, best, worst, slowest.")
+    ] = "slot",
     output: Output = Format.TABLE,
 ) -> None:
     """Show samples of a step: texts, reward and parts, advantage, version, attempts, latency."""
     from clusterops.cli import output as printer
     from rlhf import sample_view
 
+    if by not in list(sample_view.By):
+        told = f"--by {by!r} is none of {', '.join(sample_view.By)}"
+        raise errors.CommandError(told, "name one of them", errors.USAGE)
+    order = sample_view.By(by)
     try:
-        rows = sample_view.chosen(run_folder, step=step, seq=seq, limit=limit)
+        rows = sample_view.chosen(run_folder, step=step, seq=seq, limit=limit, by=order)
     except sample_view.NoSamples as error:
         raise errors.CommandError(str(error), "name another step", errors.NOT_FOUND) from None
     if output is Format.JSON:

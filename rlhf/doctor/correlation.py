@@ -87,12 +87,20 @@ def _bit_reversed(size: int) -> list[int]:
     return order
 
 
-def demeaned(values: Sequence[float | None], batch_size: int) -> list[float | None]:
-    """The values minus the mean of their batch: what a better policy brings to all is no signal."""
+def demeaned(
+    values: Sequence[float | None], batch_size: int, level: Sequence[float | None] = ()
+) -> list[float | None]:
+    """The values minus the mean of their batch: what a better policy brings to all is no signal.
+
+    `level` is a series of the same kind that has more values. Where fewer than half of a batch's
+    values are there, their own mean would be mostly chance, and that of `level` is taken.
+    """
     out: list[float | None] = []
     for start in range(0, len(values), batch_size):
         batch = values[start : start + batch_size]
         there = [each for each in batch if each is not None]
-        mean = sum(there) / len(there) if there else 0.0
+        usual = [each for each in level[start : start + batch_size] if each is not None]
+        means_from = usual if 2 * len(there) < len(usual) else there
+        mean = sum(means_from) / len(means_from) if means_from else 0.0
         out += [None if each is None else each - mean for each in batch]
     return out

@@ -52,9 +52,10 @@ def scan(
     first = max(min(min(received), min(expected)), last - _MOST_SAMPLES + 1)
     first -= first % batch_size
     slots = range(first, last + 1)
+    came = [received.get(seq) for seq in slots]
     found = lagged_correlations(
-        demeaned([received.get(seq) for seq in slots], batch_size),
-        demeaned([expected.get(seq) for seq in slots], batch_size),
+        demeaned(came, batch_size),
+        demeaned([expected.get(seq) for seq in slots], batch_size, came),
         2 * batch_size,
     )
     if not found:

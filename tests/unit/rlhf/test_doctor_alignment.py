@@ -15,7 +15,9 @@ from rlhf.sample_rows import SampleRow
 BATCH = 64
 
 
-def written(folder: Path, count: int, shift: int = 0, since: int = 0, swapped: float = 0.0, **row):
+def written(
+    folder: Path, count: int, shift: int = 0, since: int = 0, swapped: float = 0.0, audited=1, **row
+):
     """Samples of a run whose rewards are `shift` late since a slot, some swapped with neighbours."""
     chance = random.Random(count + shift)
     # A policy that gets better: without taking out the mean of each batch, every lag would correlate.
@@ -29,7 +31,8 @@ def written(folder: Path, count: int, shift: int = 0, since: int = 0, swapped: f
             file,
             [
                 SampleRow(
-                    seq // BATCH, seq, received[seq], recomputed=own[seq],
+                    seq // BATCH, seq, received[seq],
+                    recomputed=own[seq] if chance.random() * audited < 1 else None,
                     features={"length": 10 * own[seq] + chance.random()}, **row,
                 )
                 for seq in range(count)
@@ -59,6 +62,17 @@ def test_the_shift_is_found_to_the_sample(tmp_path, shift) -> None:
     samples = "1 sample" if shift == 1 else f"{shift} samples"
     assert found.verdict.startswith(f"rewards are {samples} late since seq")
     assert found.as_json()["alignment"]["correlation"] > 0.95
+
+
+@pytest.mark.parametrize("shift", [0, 1, BATCH])
+def test_a_few_audits_a_batch_suffice_for_the_scan(tmp_path, shift) -> None:
+    """One in sixteen: their own mean would be mostly chance, and hide half of the correlation."""
+    written(tmp_path, 2048, shift, audited=16)
+    found = diagnose(tmp_path)
+    figures = found.as_json()["alignment"]
+    assert found.shift == (shift or None)
+    assert figures["lag"] == shift
+    assert figures["correlation"] > 0.9
 
 
 def test_where_the_shift_began_is_named_with_an_example(tmp_path) -> None:

@@ -75,6 +75,20 @@ def test_one_slot_and_the_last_step_can_be_asked_for_as_json(run_folder, capsys)
     assert [row["seq"] for row in json.loads(capsys.readouterr().out)] == [6, 7]
 
 
+def test_the_best_the_worst_and_the_slowest_may_come_first(run_folder, capsys):
+    slow = SampleRow(step=3, seq=9, reward=0.5, latency_seconds=9.0, attempt=2001)
+    run_folder.append_samples([slow, *(SampleRow(step=3, seq=n, reward=n / 20) for n in (10, 11))])
+    path = str(run_folder.path)
+    for by, first in (("best", 11), ("worst", 9), ("slowest", 9), ("slot", 9)):
+        assert main(["rlhf", "samples", path, "--by", by, "-o", "json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert rows[0]["seq"] == first, by
+    assert main(["rlhf", "samples", path, "--seq", "9"]) == 0
+    assert "attempt 1 after 2 restarts" in capsys.readouterr().out
+    assert main(["rlhf", "samples", path, "--by", "luck"]) == 2
+    assert "slot, best, worst, slowest" in capsys.readouterr().err
+
+
 def test_what_a_later_life_repeated_replaces_what_was_before(run_folder, capsys):
     run_folder.append_samples([SampleRow(step=1, seq=4, reward=0.875)])
     assert main(["rlhf", "samples", str(run_folder.path), "--seq", "4"]) == 0

@@ -71,20 +71,18 @@ def test_steps_that_will_be_made_anew_are_dropped_from_both_records(tmp_path):
     assert folder.metric_rows() == []
 
 
-def test_a_run_that_goes_on_has_a_report_of_its_own_now_and_then(tmp_path):
+def test_a_run_that_goes_on_has_a_report_after_the_first_step_and_then_now_and_then(tmp_path):
     folder, now = RunFolder(tmp_path), [0.0]
     running = report.RunningReport(folder, 100, clock=lambda: now[0])
     folder.append_metrics(ROWS[0])
-    for done, at in ((1, 1.0), (2, 19.0)):
+    shown = []
+    for done, at in ((1, 1.0), (2, 19.0), (3, 21.0), (4, 40.0), (5, 60.0)):
         now[0] = at
         running.step(done)
-        assert not folder.report.exists()
-    now[0] = 20.0
-    running.step(3)
-    assert "3 of 100 steps are done; it goes on" in folder.report.read_text()
-    now[0] = 39.0
-    running.step(4)
-    assert "3 of 100" in folder.report.read_text()
+        shown.append(
+            re.search(r"(\d+) of 100 steps are done; it goes on", folder.report.read_text())[1]
+        )
+    assert shown == ["1", "1", "3", "3", "5"]
 
 
 def test_a_long_curve_is_drawn_with_few_points_and_keeps_its_ends_and_its_mean():
