@@ -43,7 +43,9 @@ class Found(NamedTuple):
 
     @property
     def version(self) -> int:
-        """The policy version that wrote it."""
+        """The policy version that wrote it; the first, where it was carried over to others."""
+        if self.response.versions:
+            return self.response.versions[0]
         return self.shape.version_of(self.shape.batch_of(self.seq))
 
 
@@ -121,6 +123,12 @@ def replay_sample(
         NotReplayable: says what is missing.
     """
     found = find(folder, *parse(rollout))
+    several = sorted(set(found.response.versions))
+    if len(several) > 1:
+        raise NotReplayable(
+            f"slot {found.seq} was drawn by policy versions {several[0]} to {several[-1]} in turn "
+            "(rollout.max_version_lag): a replay is of one"
+        )
     try:
         policy = policy_of(folder, found.version)
     except NoPolicy as error:

@@ -173,7 +173,7 @@ class Recorder:
         self._display.step(step, metrics)
         self._report.step(step + 1)
         self._session.report(**{name: metrics[name] for name in _IN_MANIFEST})
-        self._let_go()
+        self._let_go(batch)
 
     def _queue_metrics(self, batch: Batch) -> dict[str, float]:
         now = time.monotonic()
@@ -193,11 +193,13 @@ class Recorder:
         }
         return found | _named(delivery.counts) | engine_metrics(delivery.work)
 
-    def _let_go(self) -> None:
-        """Snapshots that rollout is done with; journal that no checkpoint kept can need."""
+    def _let_go(self, batch: Batch) -> None:
+        """Snapshots that rollout is done with, but for the one that a replay of this step's samples
+        needs; journal that no checkpoint kept can need.
+        """
         delivery, durable = self._stream.last, self._session.durable_step
         if delivery is not None:
-            self._snapshots.retire(below=delivery.needed_from)
+            self._snapshots.retire(below=min(delivery.needed_from, batch.policy_version))
         if durable is None or durable in self._durable:
             return
         self._durable.append(durable)

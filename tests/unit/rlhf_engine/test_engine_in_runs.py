@@ -118,6 +118,23 @@ def test_a_rollout_of_other_weights_does_not(journalled) -> None:
     assert not outcome.same
 
 
+def test_a_rollout_of_several_policies_is_refused_as_such(journalled, tmp_path) -> None:
+    folder = RunFolder(tmp_path)
+    response = Response([1, 2], [3, 4], logprobs=[-1.0, -1.0], versions=[1, 2])
+    digest = response.digests()
+    with JournalWriter(journal.path_in(folder.path)) as writer:
+        writer.extend(
+            [
+                Started(SHAPE),
+                Submitted(7, 0, digest.prompt, digest.response, 0.0, 1.0, pack(response)),
+            ]
+        )
+        writer.sync()
+    assert find(tmp_path, 7).version == 1
+    with pytest.raises(NotReplayable, match="versions 1 to 2 in turn"):
+        replay_sample(tmp_path, "s7")
+
+
 def test_the_last_draw_is_meant_where_none_is_named(journalled) -> None:
     assert (find(journalled.path, 36).draw, find(journalled.path, 35).draw) == (1, 0)
     assert find(journalled.path, 36, 0).draw == 0

@@ -14,6 +14,7 @@ from support import rlhf_torch_runs as runs
 
 from rlhf import sample_rows
 from rlhf.doctor.diagnosis import diagnose
+from rlhf.engine_replay_run import replay_sample
 from rlhf.run_folder import RunFolder
 from rlhf.train import main
 
@@ -71,9 +72,17 @@ def test_samples_are_in_order_and_the_doctor_finds_them_well(finished):
     assert "6 batches" in found.verdict
 
 
+def test_each_sample_of_the_last_step_can_be_generated_again(finished):
+    for seq in range(80, 96, 5):
+        found, _, outcome = replay_sample(finished[0], f"s{seq}")
+        assert found.version == 4
+        assert outcome.same, outcome.sentence
+
+
 def test_what_nobody_needs_any_more_is_gone(finished):
     folder = RunFolder(finished[0])
     assert sorted(entry.name for entry in folder.weights.iterdir()) == [
+        "version_00000004.safetensors",  # of the last step's samples, for a replay
         "version_00000005.safetensors",
         "version_00000006.safetensors",
     ]
