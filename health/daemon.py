@@ -17,7 +17,7 @@ from clusterops.kube import connect
 from clusterops.kube.client import Client
 from health import daemon_metrics, journald, node_status, shipped
 from health.cluster_source import ClusterSource
-from health.events import Source, What
+from health.events import Ending, JobEnded, Operational, Source, What
 from health.exposition import Exposition, Family, family
 from health.kmsg import Batch, Kmsg, SourceUnusable
 from health.ledger import Ledger, Position
@@ -36,6 +36,10 @@ TICK_SECONDS = 5.0
 GATHER_SECONDS = 0.05
 PRUNE_SECONDS = 600.0
 RETRY_SECONDS = 5.0
+CATCH_UP_SECONDS = 6.0
+"""For the reader to connect and say that it has no more; its signs of life come every five."""
+WORD_SECONDS = 1.3
+"""After a job's pod failed: a little more than the operator takes for settled."""
 MAX_WAITING_RECORDS = 20_000
 """A source that is further ahead waits, and the kernel's ring with it."""
 
@@ -120,7 +124,11 @@ class Daemon:
         self._room = asyncio.Event()
         self._room.set()
         self._kernel_trouble = ""
+        self._caught_up = asyncio.Event()
+        self._judged = asyncio.Event()
+        self._asked = False
         self.verdict: NodeVerdict = self.state.verdict(_clock())
+        self._judged_at = _clock().wall
         self._since = self.state.since(self.verdict, _clock())
         self._counts = dict(self.state.counts)
         self._beat = time.monotonic()
@@ -147,7 +155,7 @@ class Daemon:
         if self.nvml is not None:
             work.append(self.nvml.run())
         if self.publisher is not None and self._cluster is not None:
-            work += [self.publisher.run(), self._cluster.run()]
+            work += [self._publish(self.publisher), self._cluster.run()]
         tasks = [asyncio.create_task(part) for part in work]
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -176,6 +184,7 @@ class Daemon:
                 if str(error) != self._kernel_trouble:
                     log.warning("%s", error)
                 self._kernel_trouble = str(error)
+                self._caught_up.set()
                 self._came.set()
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -187,6 +196,9 @@ class Daemon:
         kmsg = Kmsg(self._config.kmsg, after)
         self._kernel_trouble = ""
         try:
+            while batch := kmsg.read():
+                await self._take_batch(self._boot_id, batch)
+            self._caught_up.set()
             async for batch in kmsg.batches():
                 await self._take_batch(self._boot_id, batch)
         finally:
@@ -196,6 +208,7 @@ class Daemon:
         position = self.state.position(Source.JOURNAL)
         async for batch in journald.batches(position.cursor if position is not None else ""):
             self._kernel_trouble = ""
+            self._caught_up.set()
             self._intake.records += [
                 KernelRecord(each.boot or self._boot_id, each.monotonic_us, each.text)
                 for each in batch.entries
@@ -212,6 +225,8 @@ class Daemon:
 
     async def _from_reader(self, sent: Sent) -> None:
         self._kernel_trouble = ""
+        if not sent.batch:
+            self._caught_up.set()  # a sign of life: it has nothing more to send
         if sent.boot != self._boot_id:
             self._count(record_of_unknown_boot=sent.batch.read)
             return
@@ -243,13 +258,38 @@ class Daemon:
             self._room.clear()
             await self._room.wait()
 
-    def _from_nvml(self, events: Iterable[What], uptime: float) -> None:
-        self._intake.seen += [Seen(what, uptime, Source.NVML) for what in events]
+    def _from_nvml(
+        self, events: Iterable[What], uptime: float, operational: Operational | None = None
+    ) -> None:
+        self._intake.seen += [
+            Seen(what, uptime, Source.NVML, operational=operational) for what in events
+        ]
         self._came.set()
 
     def _seen(self, seen: Seen) -> None:
         self._intake.seen.append(seen)
         self._came.set()
+        if isinstance(seen.what, JobEnded) and seen.what.how is Ending.FAILED:
+            # Whoever has to blame somebody for it waits for what this node says after it.
+            asyncio.get_running_loop().call_later(WORD_SECONDS, self._say_how_it_is)
+
+    def _say_how_it_is(self) -> None:
+        self._asked = True
+        self._came.set()
+
+    async def _publish(self, publisher: Publisher) -> None:
+        """Nothing is said before what the kernel had to say is read and judged: a daemon that comes
+        back would call its node what it was when it went.
+        """
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await self._caught_up.wait()
+        except TimeoutError:
+            log.warning("the kernel's log is not read yet; what is known is said all the same")
+        self._judged.clear()
+        self._came.set()
+        await self._judged.wait()
+        await publisher.run()
 
     # Judging
 
@@ -271,12 +311,16 @@ class Daemon:
     async def _take_in(self) -> None:
         """Keeps and folds what came. The disk may be slow, so a thread does it."""
         self._came.clear()
+        asked, self._asked = self._asked, False
         intake, self._intake = self._intake, Intake(source=self._kernel)
         self._room.set()
         await asyncio.to_thread(self._assess, intake)
         self._beat = time.monotonic()
+        self._judged.set()
         if self.publisher is not None:
             self.publisher.changed()
+            if asked:
+                self.publisher.say_again(0.0)
 
     def _assess(self, intake: Intake) -> None:
         clock = _clock()
@@ -285,6 +329,7 @@ class Daemon:
             self.state.expect_gpus(self.nvml.readings.expected)
         self.state.take(intake, clock)
         self.verdict = self.state.verdict(clock)
+        self._judged_at = clock.wall
         self._since = self.state.since(self.verdict, clock)
         self._counts = dict(self.state.counts)
 
@@ -295,7 +340,7 @@ class Daemon:
         return node_status.status(
             self.verdict,
             since=self._since,
-            now=_clock().wall,
+            now=self._judged_at,
             wall=self.state.wall,
             conditions=[self._watching()],
         )

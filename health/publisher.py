@@ -29,6 +29,7 @@ class Publisher:
         self._current = current
         self._changed = asyncio.Event()
         self._written: Status = {}
+        self._write_by = 0.0
         self.writes = 0
         self.failures_in_a_row = 0
 
@@ -36,18 +37,25 @@ class Publisher:
         """Says that the status may have changed."""
         self._changed.set()
 
+    def say_again(self, within_seconds: float) -> None:
+        """Has the status written within so many seconds though nothing may have changed: somebody
+        wants to know that it is still so.
+        """
+        self._write_by = min(self._write_by, time.monotonic() + within_seconds)
+        self._changed.set()
+
     async def run(self) -> None:
         """Writes until cancelled. Failures are tried again; the newest status is written then."""
-        write_by = 0.0
         while True:
             try:
-                async with asyncio.timeout(max(0.0, write_by - time.monotonic())):
+                async with asyncio.timeout(max(0.0, self._write_by - time.monotonic())):
                     await self._changed.wait()
             except TimeoutError:
                 pass
             self._changed.clear()
+            asked = self._write_by
             status = self._current()
-            if time.monotonic() < write_by and _without_time(status) == self._written:
+            if time.monotonic() < self._write_by and _without_time(status) == self._written:
                 continue
             try:
                 await self.write(status)
@@ -61,7 +69,8 @@ class Publisher:
                 continue
             self.failures_in_a_row = 0
             self._written = _without_time(status)
-            write_by = time.monotonic() + HEARTBEAT_SECONDS
+            if self._write_by == asked:  # nobody asked for another one while it was written
+                self._write_by = time.monotonic() + HEARTBEAT_SECONDS
 
     async def write(self, status: Status) -> None:
         """One write; the object is made when it is not there. Raises KubeError."""

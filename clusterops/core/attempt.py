@@ -4,6 +4,7 @@ While the attempt has no cause it goes on; the first thing that ends it puts cau
 into status. From then on the pods are ended, and only when none is alive is the attempt closed.
 """
 
+from datetime import timedelta
 from typing import NamedTuple
 
 from clusterops.api.reasons import Cause, Phase, WaitReason
@@ -274,13 +275,13 @@ def _end(view: View, attempt: Attempt) -> list[actions.Action]:
             reason = notice.PREEMPTION_CANCELLED if preempted else notice.EVICTION_CANCELLED
             return [actions.CancelEviction(reason, f"The job goes on: {taken_back}")]
         return view.write(status.withdrawn(view.job, view.observed, taken_back, view.now))
-    faulty = notice.faulty_nodes(view.job, view.observed)
-    if faulty and attempt.cause is Cause.USER_ERROR:
+    if attempt.cause is Cause.USER_ERROR:
         # A program that lost its GPU fails before anybody has said why.
-        return view.write(status.blamed_on_fault(view.job, faulty))
-    settling = _settling_seconds(view, attempt)
-    if settling > 0 and not view.alive:
-        return [actions.Wake(settling, "the health daemon's word on a node where a rank failed")]
+        faulty = notice.blamed_nodes(view.job, view.observed)
+        if faulty:
+            return view.write(status.blamed_on_fault(view.job, faulty))
+        if not view.alive and _unsettled(view, attempt):
+            return [actions.Wake(0.5, "the health daemon's word on a node where a rank failed")]
     evict = _evict(attempt, workload)
     if not view.alive:
         return evict or _close(view, _final_ending(view, attempt))
@@ -324,19 +325,24 @@ def _ends_in_place(view: View, pod: Pod, grace: int) -> bool:
     return ours or pod.spec.termination_grace_period_seconds >= grace
 
 
-def _settling_seconds(view: View, attempt: Attempt) -> float:
-    """How long it may yet turn out that a rank failed because its GPU did; 0 when that is settled."""
-    if attempt.cause is not Cause.USER_ERROR or not workloads.gpus_per_pod(view.job):
-        return 0.0
-    watched = [
-        pod for pod in _own(view, attempt) if pod.spec.node_name in view.observed.watched_nodes
-    ]
-    failed_at = exits.first_failed_at(tuple(watched))
-    if failed_at is None:
-        return 0.0
-    # The deadline is our own clock's: a node's clock that runs ahead makes nobody wait for long.
-    since = min(failed_at, view.job.status.grace_deadline or failed_at)
-    return view.settings.fault_settle_seconds - seconds_since(since, view.now)
+def _unsettled(view: View, attempt: Attempt) -> bool:
+    """Whether it may yet turn out that a rank failed because its GPU did."""
+    if not workloads.gpus_per_pod(view.job):
+        return False
+    settings = view.settings
+    waited = seconds_since(view.job.status.grace_deadline, view.now)
+    if waited >= settings.fault_word_seconds:
+        return False
+    for pod in _own(view, attempt):
+        word = view.observed.words.get(pod.spec.node_name)
+        failed_at = exits.failed_at(pod)
+        if word is None or failed_at is None:
+            continue
+        # Both times are of the node's own clock.
+        settled_at = failed_at + timedelta(seconds=settings.fault_settle_seconds)
+        if word.heard_at is None or word.heard_at < settled_at:
+            return True
+    return False
 
 
 def _write_ending(view: View, after: JobStatus) -> list[actions.Action]:

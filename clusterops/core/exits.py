@@ -53,7 +53,6 @@ _CANNOT_START = frozenset(
     }
 )
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
-_NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 class Ending(NamedTuple):
@@ -101,11 +100,10 @@ def first_failure(pods: tuple[Pod, ...], nodes: Observed) -> Ending | None:
     return ending
 
 
-def first_failed_at(pods: tuple[Pod, ...]) -> datetime | None:
-    """When the first of them failed, by its node's clock; None when none has, or none says when."""
-    moments = [_ended_at(pod) for pod in pods if pod.status.phase == "Failed"]
-    known = [at for at in moments if at not in (_END_OF_TIME, _NO_TIME)]
-    return min(known, default=None)
+def failed_at(pod: Pod) -> datetime | None:
+    """When a pod failed, by its node's clock; None when it has not, or does not say when."""
+    ended = _failed_container(pod) if pod.status.phase == "Failed" else None
+    return ended.finished_at if ended is not None else None
 
 
 def _silent_node(pods: tuple[Pod, ...], nodes: Observed, failed_at: datetime) -> Ending | None:
@@ -191,7 +189,7 @@ def _failed_container(pod: Pod) -> Terminated | None:
 
 def _ended_at(pod: Pod) -> datetime:
     ended = _failed_container(pod)
-    return _NO_TIME if ended is None else ended.finished_at or _END_OF_TIME
+    return datetime.min.replace(tzinfo=UTC) if ended is None else ended.finished_at or _END_OF_TIME
 
 
 def _exit_words(ended: Terminated) -> str:

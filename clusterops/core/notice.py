@@ -50,13 +50,28 @@ def window_seconds(job: TrainingJob, cause: Cause, observed: Observed, settings:
 
 def faulty_nodes(job: TrainingJob, observed: Observed) -> tuple[Node, ...]:
     """The nodes of the job's current attempt that have a fault, by name."""
-    used = {
-        pod.spec.node_name
-        for pod in observed.pods
-        if pod.attempt == job.status.attempt and pod.spec.node_name
-    }
-    found = [observed.nodes.get(name) for name in sorted(used)]
+    found = [observed.nodes.get(name) for name in _used_nodes(job, observed)]
     return tuple(node for node in found if node is not None and node.faulty)
+
+
+def blamed_nodes(job: TrainingJob, observed: Observed) -> tuple[str, ...]:
+    """The nodes of the attempt whose fault explains a rank's failure: also those that the budgets
+    still keep in use.
+    """
+    tainted = {node.metadata.name for node in faulty_nodes(job, observed)}
+    used = _used_nodes(job, observed)
+    told = {name for name in used if name in observed.words and observed.words[name].faulty}
+    return tuple(sorted(tainted | told))
+
+
+def _used_nodes(job: TrainingJob, observed: Observed) -> list[str]:
+    return sorted(
+        {
+            pod.spec.node_name
+            for pod in observed.pods
+            if pod.attempt == job.status.attempt and pod.spec.node_name
+        }
+    )
 
 
 def margin_seconds(window: float) -> float:

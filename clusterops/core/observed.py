@@ -478,6 +478,18 @@ class Flavor(msgspec.Struct, frozen=True):
 # The rest of the view
 
 
+class HealthWord(msgspec.Struct, frozen=True):
+    """What a node's health daemon last said. `heard_at` is of the node's own clock, as the times at
+    which its containers ended are; None = it has said nothing yet.
+    """
+
+    heard_at: datetime | None = None
+    faulty: bool = False
+    """Something is to be done to the node's GPUs."""
+    under_way: bool = False
+    """Something is being done."""
+
+
 class RankReport(msgspec.Struct, frozen=True):
     """The newest heartbeat of one rank of the current attempt. Ages come from a monotonic clock.
 
@@ -524,7 +536,7 @@ class Observed(msgspec.Struct, frozen=True):
     `reports` are of the current attempt. `priority` is the value of the job's class, None when
     that class does not exist. `offered_port` is a rendezvous port that no live attempt uses.
     `refused` is what the API server said when it refused to create something for the job.
-    `watched_nodes` are those of its pods' nodes whose GPUs have a health daemon.
+    `words` are what the health daemons said of its pods' nodes, where there are any.
     """
 
     workload: Workload | None = None
@@ -539,7 +551,7 @@ class Observed(msgspec.Struct, frozen=True):
     fellow_victims: tuple[FellowVictim, ...] = ()
     offered_port: int | None = None
     refused: str = ""
-    watched_nodes: tuple[str, ...] = ()
+    words: Mapping[str, HealthWord] = {}
 
 
 def training_job(wire: Mapping[str, Any]) -> TrainingJob:

@@ -35,9 +35,11 @@ class Settings(msgspec.Struct, frozen=True):
     """Progress alone is written at most this often."""
     backoff_base_seconds: float = 10.0
     backoff_most_seconds: float = 300.0
-    fault_settle_seconds: float = 3.0
-    """How long a failed rank on a watched node is not yet its user's error: a program that loses its
-    GPU fails at once, and its node's health daemon says why a moment later."""
+    fault_settle_seconds: float = 1.0
+    """How long after a rank's end its node's health daemon must have said that all is well, before
+    that end is the user's error: a program that loses its GPU fails before the reason is read."""
+    fault_word_seconds: float = 20.0
+    """How long that word is waited for: the daemon may be dead."""
     start_failures: int = 12
     """A job whose pods could not start so often in a row has failed. With the longest back-off that
     is most of an hour: longer than a registry is away, shorter than a typo should go unseen."""

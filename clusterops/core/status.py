@@ -12,7 +12,7 @@ from clusterops.core import exits, failure_policy, progress
 from clusterops.core.actions import Action, DeletePod
 from clusterops.core.conditions import seconds_since, to_milliseconds, with_condition
 from clusterops.core.notice import faulty_nodes, gang_size, window_seconds
-from clusterops.core.observed import Attempt, Counts, JobStatus, Node, Observed, TrainingJob
+from clusterops.core.observed import Attempt, Counts, JobStatus, Observed, TrainingJob
 from clusterops.core.settings import Settings
 from clusterops.core.waiting import Why
 from clusterops.core.workload import gpus_per_pod
@@ -122,11 +122,10 @@ def blamed_on_node(job: TrainingJob, deletions: list[Action]) -> JobStatus:
     return _replace(job.status, attempts=(*job.status.attempts[:-1], attempt))
 
 
-def blamed_on_fault(job: TrainingJob, faulty: tuple[Node, ...]) -> JobStatus:
+def blamed_on_fault(job: TrainingJob, faulty: tuple[str, ...]) -> JobStatus:
     """The open attempt ends for a fault of its nodes after all, not for an error of the user's."""
-    found = tuple(node.metadata.name for node in faulty)
-    message = f"a rank failed and a fault was found on {', '.join(found)}"
-    attempt = _replace(_open(job), cause=Cause.NODE_FAULT, message=message, faulty_nodes=found)
+    message = f"a rank failed and a fault was found on {', '.join(faulty)}"
+    attempt = _replace(_open(job), cause=Cause.NODE_FAULT, message=message, faulty_nodes=faulty)
     return _replace(job.status, attempts=(*job.status.attempts[:-1], attempt))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from clusterops.api import names
 from clusterops.api.node_health import RemediationState as State
 from clusterops.api.node_health import Rung, Verdict
+from clusterops.core.observed import HealthWord
 from clusterops.core.remediation_budget import Attempt, FleetNode
 from clusterops.core.remediation_ladder import rung_for
 from clusterops.core.remediation_view import Execution, NodeView, OpenIncident, Proof, Remedy
@@ -55,9 +56,19 @@ def incidents(health: Mapping[str, Any]) -> tuple[OpenIncident, ...]:
 
 def concerns(health: Mapping[str, Any]) -> bool:
     """Whether anything is to be done about a node, or being done."""
+    said = word(health)
+    return said.faulty or said.under_way
+
+
+def word(health: Mapping[str, Any]) -> HealthWord:
+    """What a node's daemon last said, and whether it is being answered."""
+    told = (health.get("status") or {}).get("heartbeatAt")
     held = remedy(health)
-    under_way = held is not None and held.state is not State.DONE
-    return under_way or any(rung_for(each.verdict) is not None for each in incidents(health))
+    return HealthWord(
+        heard_at=datetime.fromtimestamp(seconds(told), UTC) if told else None,
+        faulty=any(rung_for(each.verdict) is not None for each in incidents(health)),
+        under_way=held is not None and held.state is not State.DONE,
+    )
 
 
 def _incident(raw: Mapping[str, Any]) -> OpenIncident:

@@ -15,6 +15,7 @@ from clusterops.core import workload as workloads
 from clusterops.core.observed import (
     FellowVictim,
     Flavor,
+    HealthWord,
     Node,
     Observed,
     Pod,
@@ -79,8 +80,7 @@ class Stores:
         self.local_queues: Store[LocalQueue] = Store()
         self.cluster_queues: Store[ClusterQueue] = Store()
         self.cohorts: Store[Cohort] = Store()
-        self.healths: Store[bool] = Store()
-        """Of each watched node, whether anything is to be done about it."""
+        self.healths: Store[HealthWord] = Store()
 
 
 class Observation:
@@ -179,7 +179,7 @@ class Observation:
             preemptor=self._preemptor(evicted_by, uid),
             fellow_victims=self._fellows(evicted_by, uid),
             offered_port=self._port(job, workload),
-            watched_nodes=self._watched(pods),
+            words=self._words(pods),
         )
 
     def _nodes(self, pods: tuple[Pod, ...]) -> Mapping[str, Node]:
@@ -187,9 +187,10 @@ class Observation:
         found = {name: self.stores.nodes.get(("", name)) for name in wanted}
         return {name: node for name, node in found.items() if node is not None}
 
-    def _watched(self, pods: tuple[Pod, ...]) -> tuple[str, ...]:
+    def _words(self, pods: tuple[Pod, ...]) -> Mapping[str, HealthWord]:
         wanted = dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name)
-        return tuple(name for name in wanted if self.stores.healths.get(("", name)) is not None)
+        found = {name: self.stores.healths.get(("", name)) for name in wanted}
+        return {name: word for name, word in found.items() if word is not None}
 
     def _priority(self, job: TrainingJob) -> int | None:
         name = job.spec.priority_class_name

@@ -258,7 +258,7 @@ class Operator:
                 client,
                 names.NODE_HEALTHS,
                 self.stores.healths,
-                node_views.concerns,
+                node_views.word,
                 self._health_changed,
             ),
         ]
@@ -268,7 +268,8 @@ class Operator:
 
     def _health_changed(self, key: Key) -> None:
         """Signs of life of healthy nodes are most of the changes; at the start all are looked at."""
-        if not self._synced or self.stores.healths.get(key) is not False:
+        word = self.stores.healths.get(key)
+        if not self._synced or word is None or word.faulty or word.under_way:
             self._node_queue.add(key)
 
     def _enqueue_after(self, key: Key, seconds: float) -> None:

@@ -12,7 +12,7 @@ from support.operator_builders import workload as admitted
 from clusterops.api import names
 from clusterops.api.reasons import Cause, Phase
 from clusterops.core import actions, lifecycle, notice, pods
-from clusterops.core.observed import Attempt, Node, Observed, TrainingJob
+from clusterops.core.observed import Attempt, HealthWord, Node, Observed, TrainingJob
 from clusterops.core.settings import Settings
 
 SETTINGS = Settings()
@@ -77,47 +77,57 @@ def test_a_program_that_failed_before_the_fault_was_told_is_not_its_users_error(
         assert (newest.cause, newest.faulty_nodes) == (Cause.NODE_FAULT, ("n0",))
 
 
-FAILED = (pod(0, "Failed", exit_code=1, ended_ago=1.0), pod(1, "Failed", exit_code=1, node="n1"))
+FAILED = (pod(0, "Failed", exit_code=1, ended_ago=3.0), pod(1, "Failed", exit_code=1, node="n1"))
+SETTLED = ago(3.0 - SETTINGS.fault_settle_seconds)
 
 
-def user_error(seconds_left: float = 0.0) -> TrainingJob:
-    return job(ending(Cause.USER_ERROR, seconds_left))
+def decided(of: TrainingJob, **fields: Any) -> actions.Action:
+    view = seen(of, node("n0"), node("n1"), **{"pods": FAILED, **fields})
+    return lifecycle.decide(of, view, NOW, SETTINGS)[0]
 
 
-def test_a_failed_rank_on_a_watched_node_is_not_yet_its_users_error() -> None:
-    of = user_error()
-    view = seen(of, node("n0"), node("n1"), pods=FAILED, watched_nodes=("n0",))
-    (wait,) = lifecycle.decide(of, view, NOW, SETTINGS)
-    assert isinstance(wait, actions.Wake)
-    assert wait.after_seconds == SETTINGS.fault_settle_seconds - 1.0
-    later = NOW + timedelta(seconds=SETTINGS.fault_settle_seconds)
-    assert not isinstance(lifecycle.decide(of, view, later, SETTINGS)[0], actions.Wake)
+@pytest.mark.parametrize("heard_at", [None, ago(60.0), SETTLED - timedelta(seconds=0.001)])
+def test_until_its_node_has_spoken_a_failed_rank_is_not_its_users_error(heard_at: Any) -> None:
+    of = job(ending(Cause.USER_ERROR, 0))
+    assert isinstance(decided(of, words={"n0": HealthWord(heard_at)}), actions.Wake)
+
+
+def test_a_node_that_says_it_is_well_leaves_the_error_with_the_user() -> None:
+    of = job(ending(Cause.USER_ERROR, 0))
+    assert isinstance(decided(of, words={"n0": HealthWord(SETTLED)}), actions.EvictWorkload)
+
+
+def test_a_fault_that_the_budgets_leave_in_use_is_to_blame_all_the_same() -> None:
+    of = job(ending(Cause.USER_ERROR, 0))
+    step = decided(of, words={"n0": HealthWord(SETTLED, faulty=True)})
+    assert isinstance(step, actions.WriteStatus)
+    newest = step.status.attempts[-1]
+    assert (newest.cause, newest.faulty_nodes) == (Cause.NODE_FAULT, ("n0",))
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"watched_nodes": ("n5",)}, {"watched_nodes": ("n0",), "pods": (pod(0, "Failed"),)}],
+    [
+        {},
+        {"words": {"n5": HealthWord()}},
+        {"words": {"n0": HealthWord()}, "pods": (pod(0, "Failed"),)},
+    ],
+    ids=["nobody watches", "another node is watched", "nobody knows when it failed"],
 )
-def test_where_nobody_watches_or_nobody_knows_when_nothing_is_waited_for(
-    fields: dict[str, Any],
-) -> None:
-    of = user_error()
-    view = seen(of, node("n0"), node("n1"), **{"pods": FAILED, **fields})
-    assert not isinstance(lifecycle.decide(of, view, NOW, SETTINGS)[0], actions.Wake)
+def test_nobody_is_waited_for_in_vain(fields: dict[str, Any]) -> None:
+    of = job(ending(Cause.USER_ERROR, 0))
+    assert isinstance(decided(of, **fields), actions.EvictWorkload)
 
 
-def test_a_nodes_clock_that_runs_ahead_makes_nobody_wait_for_long() -> None:
-    ahead = (pod(0, "Failed", exit_code=1, ended_ago=-9000.0),)
-    of = user_error(-SETTINGS.fault_settle_seconds)
-    view = seen(of, node("n0"), pods=ahead, watched_nodes=("n0",))
-    assert not isinstance(lifecycle.decide(of, view, NOW, SETTINGS)[0], actions.Wake)
+def test_a_dead_daemon_is_not_waited_for_for_ever() -> None:
+    of = job(ending(Cause.USER_ERROR, -SETTINGS.fault_word_seconds))
+    assert isinstance(decided(of, words={"n0": HealthWord()}), actions.EvictWorkload)
 
 
 def test_a_job_without_gpus_cannot_have_lost_one() -> None:
     container = {"name": "train", "image": "trainer:1", "command": ["python", "train.py"]}
     of = job(ending(Cause.USER_ERROR, 0), template={"spec": {"containers": [container]}})
-    view = seen(of, node("n0"), node("n1"), pods=FAILED, watched_nodes=("n0",))
-    assert not isinstance(lifecycle.decide(of, view, NOW, SETTINGS)[0], actions.Wake)
+    assert isinstance(decided(of, words={"n0": HealthWord()}), actions.EvictWorkload)
 
 
 def attempted(ended_before_seconds: float, **template: Any) -> dict[str, Any]:
