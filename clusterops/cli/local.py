@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,16 +11,15 @@ from typing import Annotated
 import typer
 
 from clusterops.api.names import ENV_HOME
-from clusterops.local import checkup, observe
+from clusterops.local import background, checkup, observe
+from clusterops.local.background import DOWN_SECONDS
 from clusterops.local.errors import NotRunning, StartFailed
 from clusterops.local.parts import NodeShape
 from clusterops.local.state_folder import StateFolder, default_path
 from clusterops.local.up import local_mode
 from clusterops.local.waiting import wait_until
 
-DETACHED_START_SECONDS = 60.0
-# The node drain, then each part in turn.
-DOWN_SECONDS = 120.0
+HURRY = signal.SIGUSR1
 
 StateDir = Annotated[
     Path | None,
@@ -48,6 +46,9 @@ def up(
     grace: Annotated[
         float, typer.Option(min=0, help="Seconds that jobs get to save when local mode goes down.")
     ] = 30.0,
+    ready_fd: Annotated[
+        int | None, typer.Option(hidden=True, help="Descriptor to say on that everything runs.")
+    ] = None,
 ) -> None:
     """Run a whole cluster on this machine: API server, queue, operator, nodes."""
     folder = folder_of(state_dir)
@@ -58,18 +59,34 @@ def up(
         raise typer.BadParameter(
             "several nodes on one machine need --gpus: they cannot share real ones"
         )
-    asyncio.run(_stay_up(folder, NodeShape(nodes, gpus), grace))
+    if ready_fd is not None:
+        os.set_inheritable(ready_fd, False)
+    asyncio.run(_stay_up(folder, NodeShape(nodes, gpus), grace, ready_fd))
 
 
-async def _stay_up(folder: StateFolder, shape: NodeShape, grace: float) -> None:
-    stop, hurry = asyncio.Event(), asyncio.Event()
+def _heed_signals(stop: asyncio.Event, hurry: asyncio.Event) -> None:
+    """TERM or Ctrl-C ask to stop, for the second time at once; HURRY asks for that by itself: two
+    signals of one kind may become one.
+    """
 
     def asked_to_stop() -> None:
         (hurry if stop.is_set() else stop).set()
 
+    def asked_to_hurry() -> None:
+        stop.set()
+        hurry.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked_to_stop)
+    loop.add_signal_handler(HURRY, asked_to_hurry)
+
+
+async def _stay_up(
+    folder: StateFolder, shape: NodeShape, grace: float, ready_fd: int | None
+) -> None:
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    _heed_signals(stop, hurry)
     screen = observe.screen(sys.stdout)
     bring_up = local_mode(
         folder, shape, narrate=screen.line, environ=os.environ, drain_seconds=grace, hurry=hurry
@@ -85,6 +102,8 @@ async def _stay_up(folder: StateFolder, shape: NodeShape, grace: float) -> None:
     mode = entering.result()
     try:
         screen.ready(next_commands(folder))
+        if ready_fd is not None:
+            background.say_ready(ready_fd)
         await observe.live(folder, mode.client, screen, stop)
     finally:
         await bring_up.__aexit__(None, None, None)
@@ -108,41 +127,12 @@ def _detach(folder: StateFolder, nodes: int, gpus: int | None, grace: float) -> 
     argv += [f"--nodes={nodes}", f"--grace={grace}"] + (
         [f"--gpus={gpus}"] if gpus is not None else []
     )
-    log = folder.logs / "up.log"
-    folder.ready_mark.unlink(missing_ok=True)
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-    try:
-        wait_until(
-            lambda: folder.ready_mark.exists() or process.poll() is not None,
-            DETACHED_START_SECONDS,
-        )
-        ready = folder.ready_mark.exists()
-    except KeyboardInterrupt:
-        _abandon(process)
-        raise
-    if not ready:
-        _abandon(process)
-        # What it told before it failed is no news; its own "error: " is said by this process.
-        said = f"\n{log.read_text(errors='replace').strip()}"
-        before, _, error = said.partition("\nerror: ")
-        raise StartFailed(error or before.strip() or "it said nothing", f"the whole log is {log}")
+    process = background.start(folder, argv)
     typer.echo(
         f"local mode runs in the background, process {process.pid}; stop it with: clusterops down"
     )
     for command in next_commands(folder):
         typer.echo(f"  {command}")
-
-
-def _abandon(process: subprocess.Popen[bytes]) -> None:
-    """Ends a background process that is not wanted any more, with all that it has started."""
-    process.terminate()
-    try:
-        process.wait(DOWN_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()  # its parts end with it
 
 
 def down(
@@ -155,9 +145,7 @@ def down(
     if pid is None:
         typer.echo(f"local mode does not run in {folder.root}", err=True)
         return
-    # The second signal cuts the drain short.
-    for _ in range(2 if now else 1):
-        os.kill(pid, signal.SIGTERM)
+    os.kill(pid, HURRY if now else signal.SIGTERM)
     if not wait_until(lambda: not folder.is_locked(), DOWN_SECONDS):
         raise StartFailed(
             f"process {pid} did not stop within {DOWN_SECONDS:.0f} s",

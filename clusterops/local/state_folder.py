@@ -27,6 +27,7 @@ from pathlib import Path
 
 from clusterops.api.names import ENV_HOME
 from clusterops.local.errors import AlreadyRunning, PortTaken, UnusableFolder
+from clusterops.local.waiting import wait_until
 
 # File systems on which SQLite's locks and durability cannot be relied on.
 NETWORK_FILE_SYSTEMS = (
@@ -41,6 +42,9 @@ NETWORK_FILE_SYSTEMS = (
     "afs",
     "ceph",
 )
+
+# How long somebody who only asks whether the folder is in use may be in the way of who uses it.
+PROBE_SECONDS = 0.5
 
 PORT_NAMES = ("apiserver", "endpoint")
 
@@ -110,7 +114,7 @@ class StateFolder:
 
     @property
     def ready_mark(self) -> Path:
-        """Exists while everything runs; whoever started local mode in the background waits for it."""
+        """Exists while everything runs."""
         return self.root / "ready"
 
     @property
@@ -178,10 +182,9 @@ class StateFolder:
         """
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise AlreadyRunning(str(self.root), self.running_pid()) from None
+            # Who asks whether it is held holds it, too, for an instant.
+            if not wait_until(lambda: _take(descriptor), PROBE_SECONDS):
+                raise AlreadyRunning(str(self.root), self.running_pid())
             write_atomically(self.pid_file, f"{os.getpid()}\n")
             try:
                 yield
@@ -270,6 +273,15 @@ def file_system_of(path: Path) -> str:
             if inside and len(point) >= len(best):
                 best, kind = point, this
     return kind
+
+
+def _take(lock: int) -> bool:
+    """Whether the lock could be had at once."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _free_ports() -> dict[str, int]:

@@ -120,6 +120,17 @@ def test_a_second_up_on_the_same_folder_is_refused_in_words(run: LocalRun):
     assert "Traceback" not in refused.stderr
 
 
+def test_in_the_background_it_comes_up_and_goes_down_at_once(tmp_path: Path):
+    quiet = LocalRun(tmp_path / "state")
+    up = clusterops(quiet, "up", "--detach", "--gpus=1")
+    assert up.returncode == 0, up.stderr
+    assert "clusterops down" in up.stdout
+    assert (quiet.folder / "logs" / "up.log").exists()
+    down = clusterops(quiet, "down", "--now")
+    assert (down.returncode, down.stdout) == (0, "local mode is down\n")
+    assert quiet.leftover_processes() == []
+
+
 def test_status_names_every_part_node_and_job(run: LocalRun):
     told = clusterops(run, "status", "-o", "json")
     seen = json.loads(told.stdout)
