@@ -79,6 +79,8 @@ class VerificationSettings(WireModel):
     image: Word | None = None
     command: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
     deadline_seconds: Count | None = None
+    history: Word | None = None
+    """Folder on each node for the figures of its checks, which later ones are compared with."""
     simulated_gpus: Word | None = None
     """On nodes with simulated GPUs: the file that says how they are, with {node} in it."""
 

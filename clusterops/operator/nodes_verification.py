@@ -15,6 +15,8 @@ from clusterops.operator.nodes_view import GPU_RESOURCE, digest, gpus
 
 CONTAINER = "verify"
 RESULT_PATH = "/dev/termination-log"
+HISTORY_MOUNT = "/var/lib/clusterops-verification"
+HISTORY_NAME = "figures.json"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class VerificationTemplate:
     image: str = "clusterops"
     command: tuple[str, ...] = ("python", "-m", "health.verification")
     deadline_seconds: int = 600
+    history: str | None = None
+    """Folder on the node where the figures of its checks are kept, to be compared with; None = they
+    are compared with those of the node's other GPUs alone.
+    """
     simulated_gpus: str | None = None
     """Of nodes with simulated GPUs: the file that says how they are, with {node} in its path."""
 
@@ -40,6 +46,9 @@ def pod(node: Mapping[str, Any], key: str, template: VerificationTemplate) -> di
     number = gpus(node)
     simulated = (node["metadata"].get("labels") or {}).get(names.LABEL_SIMULATED) == "true"
     command = [*template.command, "--gpus", str(number), "--result", RESULT_PATH]
+    keeps = _history(template) if number else {}
+    if keeps:
+        command += ["--history", f"{HISTORY_MOUNT}/{HISTORY_NAME}"]
     if simulated:
         command.append("--simulated")
         if template.simulated_gpus is not None:
@@ -68,8 +77,23 @@ def pod(node: Mapping[str, Any], key: str, template: VerificationTemplate) -> di
                     "command": command,
                     "terminationMessagePath": RESULT_PATH,
                     "resources": {"limits": {GPU_RESOURCE: number}} if number else {},
+                    **({"volumeMounts": [keeps["mount"]]} if keeps else {}),
                 }
             ],
+            **({"volumes": [keeps["volume"]]} if keeps else {}),
+        },
+    }
+
+
+def _history(template: VerificationTemplate) -> dict[str, dict[str, Any]]:
+    """Where the node keeps its figures: it outlives pods, reboots and this operator."""
+    if template.history is None:
+        return {}
+    return {
+        "mount": {"name": "history", "mountPath": HISTORY_MOUNT},
+        "volume": {
+            "name": "history",
+            "hostPath": {"path": template.history, "type": "DirectoryOrCreate"},
         },
     }
 

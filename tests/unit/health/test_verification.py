@@ -9,17 +9,20 @@ from support.health_nvml.build import Scenario, library
 
 from health import verification
 from health.events import Quantity
+from health.nvml_messages import Values
+from health.verification_simulated import simulated_faults
+from health.verification_values import WELL, value_faults
 
 
 def test_values_of_a_healthy_gpu_raise_no_doubt_and_unknown_ones_neither():
-    assert verification.value_faults({"recovery_action": 0, "fabric_state": 3}) == []
-    assert verification.value_faults({}) == []
+    assert value_faults({"recovery_action": 0, "fabric_state": 3}) == []
+    assert value_faults({}) == []
 
 
-@pytest.mark.parametrize("quantity", list(verification._WELL))
+@pytest.mark.parametrize("quantity", list(WELL))
 def test_each_value_that_is_not_well_fails_the_proof(quantity):
-    value = 2 if quantity is Quantity.FABRIC_STATE else 1
-    assert verification.value_faults({quantity.value: value}) == [f"{quantity.value} is {value}"]
+    value = 2 if quantity in (Quantity.FABRIC_STATE, Quantity.FABRIC_HEALTH) else 1
+    assert value_faults({quantity.value: value}) == [f"{quantity.value} is {value}"]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +30,7 @@ def test_each_value_that_is_not_well_fails_the_proof(quantity):
     [("0,1", []), ("0", ["1 GPUs are there of 2"]), ("", ["0 GPUs are there of 2"])],
 )
 def test_simulated_gpus_are_counted_by_name(names, faults):
-    assert verification.simulated_faults(2, {"CUDA_VISIBLE_DEVICES": names}, {}) == faults
+    assert simulated_faults(2, {"CUDA_VISIBLE_DEVICES": names}, {}) == faults
 
 
 @pytest.mark.parametrize(
@@ -55,6 +58,17 @@ def test_simulated_gpus_are_asked_the_same_questions(tmp_path, monkeypatch, brok
 def test_a_node_without_gpus_has_nothing_to_prove(tmp_path):
     assert verification.main(["--gpus", "0", "--result", str(tmp_path / "r")]) == 0
     assert json.loads((tmp_path / "r").read_text())["passed"] is True
+
+
+def test_links_are_compared_among_gpus_that_have_as_many():
+    def gpu(active, there=12):
+        return Values((0, 0, 0), 0, {}, {}, links_active=active, links_there=there)
+
+    assert (
+        verification.link_faults({0: gpu(12), 1: gpu(12), 2: gpu(4, 6), 3: gpu(0), 4: gpu(None, 0)})
+        == []
+    )
+    assert verification.link_faults({0: gpu(12), 1: gpu(10)}) == ["GPU 1: 2 NVLinks are down"]
 
 
 @pytest.fixture(scope="module")

@@ -159,3 +159,16 @@ def test_the_pod_is_pinned_tolerates_our_taint_and_has_no_token():
     assert spec["containers"][0]["command"][-5:] == [
         "--gpus", "8", "--result", "/dev/termination-log", "--simulated",
     ]  # fmt: skip
+
+
+def test_the_figures_of_a_nodes_checks_are_kept_on_the_node():
+    node = {"metadata": {"name": "n1"}, "status": {"capacity": {"nvidia.com/gpu": "8"}}}
+    template = verification.VerificationTemplate(history="/var/lib/site/checks")
+    spec = verification.pod(node, "k", template)["spec"]
+    (container,) = spec["containers"]
+    (volume,), (mount,) = spec["volumes"], container["volumeMounts"]
+    assert volume["hostPath"] == {"path": "/var/lib/site/checks", "type": "DirectoryOrCreate"}
+    assert (volume["name"], mount["mountPath"]) == (mount["name"], verification.HISTORY_MOUNT)
+    place = container["command"].index("--history")
+    assert container["command"][place + 1].startswith(f"{mount['mountPath']}/")
+    assert "volumes" not in verification.pod(node, "k", verification.VerificationTemplate())["spec"]
