@@ -1,7 +1,10 @@
 """Removes a named check from a copy of the source, by its syntax tree."""
 
 import ast
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +38,25 @@ def copy_without(check: Check, root: Path, target: Path) -> None:
     shutil.copy(root / "pyproject.toml", target / "pyproject.toml")
     path = target / check.file
     path.write_text(without(path.read_text(encoding="utf-8"), check), encoding="utf-8")
+
+
+_UNNEEDED = [
+    word for name in ("hypothesispytest", "xdist", "anyio") for word in ("-p", f"no:{name}")
+]
+"""Plugins that would only cost time."""
+
+
+def outcome_of(check: Check, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Runs the check's tests in a copy, up to the first that fails."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", check.tests, "-x", "-q", "--timeout", "30", *_UNNEEDED],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
 
 
 def without(source: str, check: Check) -> str:

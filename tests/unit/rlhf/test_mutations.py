@@ -1,19 +1,12 @@
 """Each named check is removed from a copy of the source: then its tests must fail."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.rlhf_mutation import Check, NotFound, copy_without, without
+from support.rlhf_mutation import Check, NotFound, copy_without, outcome_of, without
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = "tests/unit/rlhf"
-UNNEEDED = [
-    word for name in ("hypothesispytest", "xdist", "anyio") for word in ("-p", f"no:{name}")
-]
-"""Plugins that would only cost time."""
 
 pytestmark = pytest.mark.slow
 
@@ -84,18 +77,6 @@ CHECKS = [
         f"{UNIT}/test_graders_checking.py",
     ),
 ]
-
-
-def outcome_of(check: Check, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", check.tests, "-x", "-q", "--timeout", "30", *UNNEEDED],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name.replace(" ", "-"))
