@@ -3,6 +3,7 @@
 Pure. Nothing here reaches a real kernel's log: who writes the records decides where they go.
 """
 
+import hashlib
 from dataclasses import dataclass, field
 
 from health.kmsg_record import KERNEL_FACILITY
@@ -83,7 +84,7 @@ def fault(name: str) -> Fault:
     """A fault by its name, or one line of any Xid by its number. Raises NoSuchFault."""
     if name in FAULTS:
         return FAULTS[name]
-    if name.isdecimal() and len(name) <= 4:
+    if name.isascii() and name.isdecimal() and len(name) <= 4:
         line = f"NVRM: Xid (PCI:{{pci}}): {int(name)}, {_PLAIN}, injected"
         return Fault(f"Xid {int(name)}", (*_IDENTITY, line))
     raise NoSuchFault(f"{name!r} is no Xid and none of: {', '.join(FAULTS)}")
@@ -91,9 +92,15 @@ def fault(name: str) -> Fault:
 
 def lines(chosen: Fault, index: int, node: str) -> tuple[str, ...]:
     """The driver's words about the GPU with this index of a simulated node."""
-    serial = 1_650_000_000_000 + sum(ord(sign) << place for place, sign in enumerate(node)) + index
-    uuid = f"GPU-{serial:08x}-0000-0000-0000-{index:012x}"
-    place = {"pci": f"0000:{FIRST_BUS + index:02x}:00", "uuid": uuid, "serial": str(serial)}
+    board = hashlib.blake2s(
+        f"{node}/{index}".encode("utf-8", "replace"), digest_size=16
+    ).hexdigest()
+    places = (board[:8], board[8:12], board[12:16], board[16:20], board[20:])
+    place = {
+        "pci": f"0000:{FIRST_BUS + index:02x}:00",
+        "uuid": "GPU-" + "-".join(places),
+        "serial": f"165{int(board[:8], 16):010d}",
+    }
     return tuple(line.format(**place) for line in chosen.lines)
 
 
