@@ -12,7 +12,9 @@ from clusterops.core import actions, exits, notice, pods, progress, status, wait
 from clusterops.core import workload as workloads
 from clusterops.core.conditions import seconds_since
 from clusterops.core.exits import Ending
-from clusterops.core.observed import Attempt, JobStatus, Pod, Preemptor, Workload
+from clusterops.core.observed import Attempt, JobStatus, Preemptor, Workload
+from clusterops.core.observed_pods import Pod
+from clusterops.core.terminating import terminate
 from clusterops.core.view import View
 from clusterops.core.waiting import Why
 
@@ -293,36 +295,13 @@ def _end(view: View, attempt: Attempt) -> list[actions.Action]:
     forgotten = {deletion.name for deletion in deletions if isinstance(deletion, actions.DeletePod)}
     if plan.terminate_grace is not None:
         left = [pod for pod in view.alive if pod.name not in forgotten]
-        deletions += _terminate(view, left, plan.terminate_grace, plan.why)
+        deletions += terminate(view, left, plan.terminate_grace, plan.why)
     why = Why.of(plan.reason, attempt.message or "")
     why = waiting.while_ending(why, view.job, view.observed.pods, view.now, view.settings)
     after = status.under_way(view.job, view.observed, Phase.CHECKPOINTING, why, view.now)
     recheck = min(plan.recheck_seconds, view.until_node_lost() or plan.recheck_seconds)
     wake = actions.Wake(max(0.05, recheck + 0.01), f"its window: {plan.why}")
     return [*evict, *_write_ending(view, after), *deletions, wake]
-
-
-def _terminate(view: View, alive: list[Pod], grace: int, why: str) -> list[actions.Action]:
-    """TERM for those that have not got it, in place where that is possible: a pod that stays can
-    still be asked what it printed. Those that outlive their deadline all the same are deleted.
-    """
-    late = seconds_since(view.job.status.grace_deadline, view.now)
-    steps: list[actions.Action] = []
-    for pod in alive:
-        name, uid = pod.name, pod.metadata.uid
-        if not pod.told_to_end and _ends_in_place(view, pod, grace):
-            steps.append(actions.EndPod(name, uid, grace, why))
-        elif not pod.told_to_end or late > view.settings.stubborn_seconds:
-            steps.append(actions.DeletePod(name, uid, grace, why))
-    return steps
-
-
-def _ends_in_place(view: View, pod: Pod, grace: int) -> bool:
-    """Whether the pod's node can end it and give it as long as it is to have."""
-    if not pod.spec.node_name:
-        return False
-    ours = view.settings.runtime == "processes"
-    return ours or pod.spec.termination_grace_period_seconds >= grace
 
 
 def _unsettled(view: View, attempt: Attempt) -> bool:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from clusterops.core.observed import Condition
+from clusterops.core.observed_object import Condition
 
 
 def with_condition(

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from clusterops.api.reasons import Cause
-from clusterops.core.observed import Node, Observed, Pod, RankReport, Terminated
+from clusterops.core.observed import Observed, RankReport
+from clusterops.core.observed_pods import Node, Pod, Terminated
 
 EXIT_PORT_TAKEN = 75
 """A rank's process exits so (EX_TEMPFAIL) when its rendezvous port belongs to somebody else."""

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from clusterops.api.heartbeat import SaveRequest
 from clusterops.api.reasons import Cause, WaitReason
 from clusterops.core.exits import left_as_asked
-from clusterops.core.observed import Attempt, Node, Observed, TrainingJob, Workload
+from clusterops.core.observed import Attempt, Observed, TrainingJob, Workload
+from clusterops.core.observed_pods import Node
 from clusterops.core.progress import saved
 from clusterops.core.settings import Settings
 

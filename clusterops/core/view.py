@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from clusterops.core import actions
 from clusterops.core.conditions import seconds_since
-from clusterops.core.observed import JobStatus, Observed, Pod, TrainingJob
+from clusterops.core.observed import JobStatus, Observed, TrainingJob
+from clusterops.core.observed_pods import Pod
 from clusterops.core.settings import Settings
 
 

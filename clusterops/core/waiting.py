@@ -6,7 +6,8 @@ from typing import NamedTuple
 from clusterops.api.reasons import WaitReason
 from clusterops.core import exits
 from clusterops.core.conditions import seconds_since
-from clusterops.core.observed import Observed, Pod, TrainingJob, Workload
+from clusterops.core.observed import Observed, TrainingJob, Workload
+from clusterops.core.observed_pods import Pod
 from clusterops.core.settings import Settings
 
 

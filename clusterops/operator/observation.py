@@ -16,13 +16,12 @@ from clusterops.core.observed import (
     FellowVictim,
     Flavor,
     HealthWord,
-    Node,
     Observed,
-    Pod,
     Preemptor,
     TrainingJob,
     Workload,
 )
+from clusterops.core.observed_pods import Node, Pod
 from clusterops.core.settings import Settings
 from clusterops.kube.client import Client
 from clusterops.kube.store import Key, Store

@@ -7,7 +7,8 @@ import msgspec
 
 from clusterops.core.actions import needs_certainty
 from clusterops.core.lifecycle import decide
-from clusterops.core.observed import Node, Pod, TrainingJob, Workload
+from clusterops.core.observed import TrainingJob, Workload
+from clusterops.core.observed_pods import Node, Pod
 from clusterops.core.settings import Settings
 from clusterops.kube.client import Client
 from clusterops.kube.errors import BadRequest, Forbidden, Invalid

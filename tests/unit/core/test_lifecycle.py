@@ -21,15 +21,8 @@ from support.operator_builders import (
 from clusterops.api.reasons import Cause, Phase, WaitReason
 from clusterops.core import actions
 from clusterops.core.lifecycle import decide
-from clusterops.core.observed import (
-    Attempt,
-    Condition,
-    JobStatus,
-    Observed,
-    Preemptor,
-    QueueView,
-    TrainingJob,
-)
+from clusterops.core.observed import Attempt, JobStatus, Observed, Preemptor, QueueView, TrainingJob
+from clusterops.core.observed_object import Condition
 from clusterops.core.settings import Settings
 
 SETTINGS = Settings(runtime="processes", agent_url="https://127.0.0.1:1", node_lost_seconds=60)

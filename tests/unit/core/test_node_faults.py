@@ -12,7 +12,8 @@ from support.operator_builders import workload as admitted
 from clusterops.api import names
 from clusterops.api.reasons import Cause, Phase
 from clusterops.core import actions, lifecycle, notice, pods
-from clusterops.core.observed import Attempt, HealthWord, Node, Observed, TrainingJob
+from clusterops.core.observed import Attempt, HealthWord, Observed, TrainingJob
+from clusterops.core.observed_pods import Node
 from clusterops.core.settings import Settings
 
 SETTINGS = Settings()

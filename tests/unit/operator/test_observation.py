@@ -4,7 +4,8 @@ import msgspec
 import pytest
 from support.operator_builders import condition, job, pod, running, workload
 
-from clusterops.core.observed import Admission, Metadata, Workload, WorkloadSpec, WorkloadStatus
+from clusterops.core.observed import Admission, Workload, WorkloadSpec, WorkloadStatus
+from clusterops.core.observed_object import Metadata
 from clusterops.core.settings import Settings
 from clusterops.operator.heartbeats import HeartbeatTable
 from clusterops.operator.observation import Observation, Stores, preemptor_uid

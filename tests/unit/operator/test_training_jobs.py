@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.operator_trainers import gets_term
 from support.operator_world import NAMESPACE, World
 
 from clusterops.api import names
@@ -203,7 +204,9 @@ async def test_a_job_without_heartbeats_gets_term_and_its_window(world: World) -
     await world.run(8)
     world.edit("job", suspend=True)
     await world.run(2)
-    assert all("deletionTimestamp" in pod["metadata"] for pod in world.laws.alive("job"))
+    alive = world.laws.alive("job")
+    assert alive
+    assert all(gets_term(pod) for pod in alive)
     await world.run(20)
     assert status(world, "job").phase is Phase.SUSPENDED
     assert world.durable["job"] > 0
