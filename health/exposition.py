@@ -4,12 +4,15 @@ anything: requests have no effect.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 REQUEST_SECONDS = 5.0
 MAX_REQUEST_BYTES = 8192
 MAX_CONNECTIONS = 16
+
+log = logging.getLogger(__name__)
 
 
 class Sample(NamedTuple):
@@ -78,6 +81,7 @@ class Exposition:
         )
         self.port = server.sockets[0].getsockname()[1]
         self.ready.set()
+        log.info("metrics at http://%s:%d/metrics", self._host, self.port)
         async with server:
             await server.serve_forever()
 

@@ -56,6 +56,10 @@ def part_names(shape: NodeShape) -> tuple[str, ...]:
     return (APISERVER, QUEUEING, OPERATOR, *map(agent_part, nodes), *health)
 
 
+Command = tuple[Sequence[str], Mapping[str, object]]
+"""Words, and options of which those without a value are left out."""
+
+
 def parts(
     folder: StateFolder, ports: Mapping[str, int], shape: NodeShape, parent: int
 ) -> tuple[Part, ...]:
@@ -63,78 +67,80 @@ def parts(
     part without its supervisor would hold ports and locks that nobody manages.
     """
 
-    def part(name: str, command: Sequence[str], options: Mapping[str, object]) -> Part:
-        flags = [f"--{option}={value}" for option, value in options.items() if value is not None]
-        argv = (sys.executable, "-m", "clusterops.cli", *command, *flags, f"--die-with={parent}")
+    def part(name: str, command: Command) -> Part:
+        words, options = command
+        own = (
+            {"kubeconfig": folder.part_kubeconfig(name), **options}
+            if name != APISERVER
+            else options
+        )
+        flags = [f"--{option}={value}" for option, value in own.items() if value is not None]
+        argv = (sys.executable, "-m", "clusterops.cli", *words, *flags, f"--die-with={parent}")
         return Part(name, argv)
 
-    pki = folder.pki
-    apiserver = part(
-        APISERVER,
-        ["apiserver"],
-        {
-            "database": folder.database,
-            "port": ports["apiserver"],
-            "tls-certificate": pki / "server.crt",
-            "tls-key": pki / "server.key",
-            "tokens": folder.tokens,
-            "pod-logs": folder.pod_logs,
-        },
+    nodes = shape.node_names()
+    return (
+        part(APISERVER, _apiserver(folder, ports["apiserver"])),
+        part(QUEUEING, (["queueing"], {})),
+        part(OPERATOR, _operator(folder, ports["endpoint"])),
+        *(part(agent_part(node), _agent(folder, shape, node)) for node in nodes),
+        *(
+            part(health_part(node), _health(folder, shape, node))
+            for node in (nodes if shape.watched else ())
+        ),
     )
-    queueing = part(QUEUEING, ["queueing"], {"kubeconfig": folder.part_kubeconfig(QUEUEING)})
-    operator = part(
-        OPERATOR,
-        ["operator"],
-        {
-            "kubeconfig": folder.part_kubeconfig(OPERATOR),
-            "runtime": "processes",
-            # There is one, and after a restart it goes on leading without waiting for its own lease.
-            "identity": "local",
-            "port": ports["endpoint"],
-            "tls-certificate": pki / "server.crt",
-            "tls-key": pki / "server.key",
-            "ca": pki / "ca.crt",
-            "key": folder.operator_key,
-            "remediation": folder.remediation,
-        },
-    )
+
+
+def _apiserver(folder: StateFolder, port: int) -> Command:
+    return ["apiserver"], {
+        "database": folder.database,
+        "port": port,
+        "tls-certificate": folder.pki / "server.crt",
+        "tls-key": folder.pki / "server.key",
+        "tokens": folder.tokens,
+        "pod-logs": folder.pod_logs,
+    }
+
+
+def _operator(folder: StateFolder, port: int) -> Command:
+    return ["operator"], {
+        "runtime": "processes",
+        # There is one, and after a restart it goes on leading without waiting for its own lease.
+        "identity": "local",
+        "port": port,
+        "tls-certificate": folder.pki / "server.crt",
+        "tls-key": folder.pki / "server.key",
+        "ca": folder.pki / "ca.crt",
+        "key": folder.operator_key,
+        "remediation": folder.remediation,
+    }
+
+
+def _agent(folder: StateFolder, shape: NodeShape, node: str) -> Command:
     simulated = shape.gpus_per_node is not None
-    agents = tuple(
-        part(
-            agent_part(node),
-            # In order, the nodes were drained before; when local mode is given up half-way, whatever
-            # still runs must end, too.
-            ["agent", "--end-pods"],
-            {
-                "kubeconfig": folder.part_kubeconfig(agent_part(node)),
-                "node": node,
-                "state-dir": folder.node(node),
-                "pod-logs": folder.pod_logs,
-                "volumes": folder.volumes,
-                "simulated-gpus": shape.gpus_per_node,
-                "boot-id-file": folder.machine(node) / "boot-id" if simulated else None,
-            },
-        )
-        for node in shape.node_names()
-    )
-    health = tuple(
-        part(
-            health_part(node),
-            ["health", "daemon", *(["--no-nvml"] if simulated else [])],
-            {
-                "kubeconfig": folder.part_kubeconfig(health_part(node)),
-                "node": node,
-                "ledger": folder.node(node) / "health" / "ledger.db",
-                "kmsg": folder.machine(node) / "kmsg" if simulated else "/dev/kmsg",
-                "gpus": shape.gpus_per_node,
-                "boot-id-file": folder.machine(node) / "boot-id" if simulated else None,
-                # Its metrics are on a free port, which its log names.
-                "port": 0,
-            },
-        )
-        for node in (shape.node_names() if shape.watched else ())
-    )
-    return (apiserver, queueing, operator, *agents, *health)
+    # In order, the nodes were drained before; when local mode is given up half-way, whatever still
+    # runs must end, too.
+    return ["agent", "--end-pods"], {
+        "node": node,
+        "state-dir": folder.node(node),
+        "pod-logs": folder.pod_logs,
+        "volumes": folder.volumes,
+        "simulated-gpus": shape.gpus_per_node,
+        "boot-id-file": folder.machine(node) / "boot-id" if simulated else None,
+    }
+
+
+def _health(folder: StateFolder, shape: NodeShape, node: str) -> Command:
+    simulated = shape.gpus_per_node is not None
+    return ["health", "daemon", *(["--no-nvml"] if simulated else [])], {
+        "node": node,
+        "ledger": folder.node(node) / "health" / "ledger.db",
+        "kmsg": folder.machine(node) / "kmsg" if simulated else "/dev/kmsg",
+        "gpus": shape.gpus_per_node,
+        "boot-id-file": folder.machine(node) / "boot-id" if simulated else None,
+        # Its metrics are on a free port, which its log names.
+        "port": 0,
+    }
 
 
 def log_file(folder: StateFolder, part: str) -> Path:

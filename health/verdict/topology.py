@@ -52,7 +52,7 @@ def of_wirings(wirings: Mapping[PciAddress, Wiring]) -> Topology:
             for link in wiring.links
             if link.kind is FarEnd.GPU and link.device is not None and link.device in tied
         }
-        groups.append({device, *peers})
+        groups.append({device} | peers)
     return Topology(reset_together=tuple(_joined(groups)))
 
 

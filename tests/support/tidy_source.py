@@ -12,7 +12,28 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("clusterops", "health", "rlhf")
-PURE_ROOMS = ("clusterops/api/", "clusterops/core/", "clusterops/scheduling/")
+PURE_ROOMS = (
+    "clusterops/api/",
+    "clusterops/core/",
+    "clusterops/scheduling/",
+    "health/catalogue/",
+    "health/fold/",
+    "health/judge/",
+    "health/parse/",
+    "health/policy/",
+    "health/verdict/",
+    "health/actions.py",
+    "health/classify.py",
+    "health/events.py",
+    "health/explain.py",
+    "health/injection.py",
+    "health/kmsg_record.py",
+    "health/node_status.py",
+    "health/nvml_readings.py",
+    "health/report.py",
+    "health/storms.py",
+    "health/timeline.py",
+)
 TEXT_SUFFIXES = (
     ".py",
     ".toml",
