@@ -59,7 +59,13 @@ def load(path: Path) -> Loaded:
         if (path / "config.json").is_file():
             model, vocabulary = load_model(str(path)), load_vocabulary(str(path))
             name = path.resolve().name
-            return Loaded(name, model.eval(), vocabulary, template_of(vocabulary))
+            return Loaded(
+                name,
+                model.eval(),
+                vocabulary,
+                template_of(vocabulary),
+                example=EXAMPLE._replace(prompt=_known_text(vocabulary)),
+            )
     except NoPolicy as error:
         raise NoModel(str(error)) from error
     except (ModelUnavailable, ValueError, OSError) as error:
@@ -74,10 +80,9 @@ def load(path: Path) -> Loaded:
 
 def _of_run(policy: RunPolicy) -> Loaded:
     config = policy.config
-    # The prompts of a file may be gone, and its words are any model's of text.
-    prompt = EXAMPLE.prompt
-    if config.task.name != "jsonl":
-        prompt = building.task(config).prompt(0).text
+    # The prompts of a file may be gone.
+    of_file = config.task.name == "jsonl"
+    prompt = _known_text(policy.vocabulary) if of_file else building.task(config).prompt(0).text
     return Loaded(
         config.name,
         policy.model,
@@ -87,6 +92,15 @@ def _of_run(policy: RunPolicy) -> Loaded:
         Example(prompt, config.rollout.max_new_tokens),
         config.model.threads,
     )
+
+
+def _known_text(vocabulary: Vocabulary) -> str:
+    """A greeting, or the first letters of a vocabulary that has no words."""
+    try:
+        vocabulary.encode(EXAMPLE.prompt)
+    except ValueError:
+        return vocabulary.decode(range(4))
+    return EXAMPLE.prompt
 
 
 def template_of(vocabulary: Vocabulary) -> Template:

@@ -122,7 +122,7 @@ def main() -> None:
         print(f"{kind:10}" + "".join(f"{paged(work, pool, size).waste:8.1%}" for size in sizes))
     print("\nrequests in flight while others wait, 2000 requests, the same memory")
     print("workload   responses to     pool   max-length   paged-16   ratio")
-    # The last row is of requests that may be long and are not, as with a limit nobody sets.
+    # The last rows are of requests that may be long and mostly are not: the longest tails.
     for kind, cap in (
         ("longtail", CAP),
         ("alpaca", CAP),
@@ -130,6 +130,7 @@ def main() -> None:
         ("uniform", CAP),
         ("constant", CAP),
         ("alpaca", 2048),
+        ("longtail", 2048),
     ):
         most = 2 * cap if kind == "sharegpt" else cap
         work = jobs(kind, 2000, cap)

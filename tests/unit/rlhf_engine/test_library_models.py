@@ -1,6 +1,8 @@
 """Models of Hugging Face's own library in the paged engine, and the export that it loads."""
 # ruff: noqa: E402 - what needs torch is imported after the check for it
 
+import asyncio
+
 import pytest
 
 pytestmark = pytest.mark.torch
@@ -19,8 +21,9 @@ from rlhf.model import tokenizer_files
 from rlhf.model.decoder import Decoder
 from rlhf.model.huggingface import HuggingFaceVocabulary, load_vocabulary
 from rlhf.model.shape import Shape
-from rlhf.serving.chat import Message
-from rlhf.serving.loading import load
+from rlhf.serving.chat import Message, PlainTemplate
+from rlhf.serving.loading import Loaded, load
+from rlhf.serving.run import CannotServe, ServeConfig, opened, serve
 from rlhf.tasks.vocabulary import Bytes, Characters
 
 FAMILIES = ["Llama", "Mistral", "Qwen2", "Qwen3"]
@@ -83,6 +86,15 @@ def test_a_model_of_another_build_gets_the_plain_engine() -> None:
     assert len(drain(made)[0].tokens) == 4
 
 
+async def test_a_model_of_another_build_is_not_served_and_it_is_said_why() -> None:
+    loaded = Loaded("gpt2", library_model("GPT2"), Bytes(), PlainTemplate())
+    config = ServeConfig(port=0)
+    with opened(config) as entrance:
+        ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        with pytest.raises(CannotServe, match="gpt2 cannot be served: models of type 'gpt2'"):
+            await serve(loaded, config, asyncio.Event(), ready, entrance=entrance)
+
+
 def test_weights_changed_in_place_count_from_the_next_step_on() -> None:
     model, other = library_model(), library_model(seed=1)
     paged = engine(model)
@@ -126,6 +138,7 @@ def test_an_exported_policy_is_served_and_speaks_its_own_vocabulary(tmp_path) ->
     assert vocabulary.decode([3, *LETTERS.stop_tokens, LETTERS.padding, 1]) == "31"
     with pytest.raises(ValueError, match="not in the tokenizer's vocabulary"):
         vocabulary.encode("3x")
+    assert loaded.example.prompt == "0123"
     asked = [("p", LETTERS.encode("12="), parameters(6, stop_tokens=LETTERS.stop_tokens))]
     ours, theirs = ran(engine(model), asked), ran(engine(loaded.model), asked)
     assert ours[0].tokens == theirs[0].tokens
