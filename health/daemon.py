@@ -17,7 +17,7 @@ from clusterops.kube import connect
 from clusterops.kube.client import Client
 from health import daemon_metrics, journald, node_status, shipped
 from health.cluster_source import ClusterSource
-from health.events import Ending, JobEnded, Operational, Source, What
+from health.events import Ending, JobEnded, Operational, Source, Watching, What
 from health.exposition import Exposition, Family, family
 from health.kmsg import Batch, Kmsg, SourceUnusable
 from health.ledger import Ledger, Position
@@ -28,6 +28,7 @@ from health.policy.schema import Policy
 from health.publisher import Publisher
 from health.reader import running_boot
 from health.record_link import Listener, Sent
+from health.trace_source import TraceBatch, TraceSource, tracing_of
 from health.verdict.node import NodeVerdict
 from health.watch_state import Clock, Intake, KernelRecord, Seen, WatchState
 
@@ -112,7 +113,7 @@ class Daemon:
         self._config = config
         self._boot_id = config.boot_id or running_boot()
         self._kernel = Source.JOURNAL if config.journal else Source.KMSG
-        both = frozenset({self._kernel, Source.NVML}) if config.nvml else frozenset()
+        both = frozenset({self._kernel, Source.TRACE, *((Source.NVML,) if config.nvml else ())})
         self.state = WatchState(
             ledger, shipped.catalogue(), policy,
             boot_id=self._boot_id, clock=_clock(), sources=both,
@@ -124,6 +125,7 @@ class Daemon:
         self._room = asyncio.Event()
         self._room.set()
         self._kernel_trouble = ""
+        self._traces = False
         self._caught_up = asyncio.Event()
         self._judged = asyncio.Event()
         self._asked = False
@@ -154,6 +156,9 @@ class Daemon:
         ]  # fmt: skip
         if self.nvml is not None:
             work.append(self.nvml.run())
+        tracing = tracing_of(self._config.kmsg, None)
+        if tracing is not None:
+            work.append(self._follow_trace(tracing))
         if self.publisher is not None and self._cluster is not None:
             work += [self._publish(self.publisher), self._cluster.run()]
         tasks = [asyncio.create_task(part) for part in work]
@@ -223,8 +228,26 @@ class Daemon:
         kept = self.state.position(Source.KMSG)
         return (kept.boot, kept.sequence) if kept is not None else ("", None)
 
+    async def _follow_trace(self, tracing: Path) -> None:
+        async for batch in TraceSource(tracing).batches():
+            await self._take_traced(self._boot_id, batch)
+
+    async def _take_traced(self, boot: str, batch: TraceBatch) -> None:
+        now = time.monotonic()
+        if batch.watches != self._traces:
+            self._traces = batch.watches
+            self._seen(Seen(Watching(Source.TRACE, watches=batch.watches), now, Source.TRACE))
+        self._intake.traced += [
+            KernelRecord(boot, each.monotonic_us, each.text) for each in batch.records
+        ]
+        self._count(trace_lost=batch.lost, trace_malformed=batch.malformed)
+        await self._hand_over()
+
     async def _from_reader(self, sent: Sent) -> None:
         self._kernel_trouble = ""
+        if sent.traced is not None:
+            await self._take_traced(sent.boot, sent.traced)
+            return
         if not sent.batch:
             self._caught_up.set()  # a sign of life: it has nothing more to send
         if sent.boot != self._boot_id:

@@ -13,11 +13,13 @@ from typing import Annotated
 import msgspec
 
 from health import kmsg_record
-from health.kmsg import SourceUnusable
+from health.kmsg import MOST_DRIFT_US, SourceUnusable
 
 PROGRAM = "journalctl"
 MAX_ENTRY_BYTES = 262_144
 END_SECONDS = 5.0
+SETTLED_US = 600_000_000
+"""So long after the boot the journal has caught up with the kernel's log."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -82,11 +84,19 @@ def entry(line: bytes) -> tuple[Entry | None, str]:
     raw = message.encode("utf-8", "replace") if isinstance(message, str) else bytes(message)
     if not kmsg_record.of_driver(raw):
         return None, fields.cursor
-    # The kernel's own stamp, as in /dev/kmsg; the journal's is when it read the record.
-    stamp = fields.kernel_stamp or fields.journal_stamp
-    if not (stamp.isascii() and stamp.isdigit() and len(stamp) < 19):
+    at = _since_boot(fields)
+    return Entry(boot_id(fields.boot), at, raw.decode("utf-8", "replace")), fields.cursor
+
+
+def _since_boot(fields: _Fields) -> int:
+    """The kernel's own stamp while the journal may have read late; after that the journal's, since the
+    kernel's clock drifts away from the one that other sources go by.
+    """
+    stamps = [stamp for stamp in (fields.kernel_stamp, fields.journal_stamp) if stamp]
+    if not stamps or not all(s.isascii() and s.isdigit() and len(s) < 19 for s in stamps):
         raise ValueError("an entry without a time since boot")
-    return Entry(boot_id(fields.boot), int(stamp), raw.decode("utf-8", "replace")), fields.cursor
+    printed, read = int(stamps[0]), int(stamps[-1])
+    return read if read > SETTLED_US and abs(read - printed) < MOST_DRIFT_US else printed
 
 
 async def batches(cursor: str = "", program: str = PROGRAM) -> AsyncIterator[JournalBatch]:

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from health import kmsg_record
 from health.kmsg_record import Record
 
 DEVICE = Path("/dev/kmsg")
+MOST_DRIFT_US = 600_000_000
+"""A log whose clock is further off than that is not of this boot."""
 BATCH_RECORDS = 2048
 """Looked at before others get their turn."""
 FILE_POLL_SECONDS = 0.2
@@ -58,6 +61,8 @@ class Tally:
     def __init__(self, after: int | None) -> None:
         """`after` is the last number that was seen before; None = nobody looked before."""
         self._seen = after
+        self._behind_us = 0
+        self._newest_us: int | None = None
         self._clear()
 
     def _clear(self) -> None:
@@ -75,6 +80,7 @@ class Tally:
                 return
             self._lost += head.sequence - self._seen - 1
         self._seen = head.sequence
+        self._newest_us = head.monotonic_us
         self._read += 1
         if not kmsg_record.of_driver(raw):
             return
@@ -82,7 +88,23 @@ class Tally:
             self._foreign += 1
             return
         text = kmsg_record.message(raw)
-        self._records.append(Record(head.sequence, head.monotonic_us, text))
+        at = max(0, head.monotonic_us + self._behind_us)
+        self._records.append(Record(head.sequence, at, text))
+
+    def set_clock(self, now_us: int) -> None:
+        """Learns how far the log's clock is off from the newest record, which was printed just now.
+
+        Printk goes by a clock that nobody corrects: in a month it can be a minute off the monotonic
+        one, and an event that two sources tell would look like two.
+        """
+        if self._newest_us is None or abs(now_us - self._newest_us) > MOST_DRIFT_US:
+            return
+        known, self._behind_us = self._behind_us, now_us - self._newest_us
+        shift = self._behind_us - known
+        self._records = [
+            msgspec.structs.replace(each, monotonic_us=max(0, each.monotonic_us + shift))
+            for each in self._records
+        ]
 
     def broken(self) -> None:
         """Counts a piece that is no record."""
@@ -133,10 +155,10 @@ class Kmsg:
         """Closes the log."""
         os.close(self._fd)
 
-    def read(self) -> Batch:
+    def read(self, *, fresh: bool = False) -> Batch:
         """What is there now, at most BATCH_RECORDS of a device; an empty batch when there is nothing.
 
-        Raises SourceUnusable when the log fails.
+        `fresh` says that the newest was printed just now. Raises SourceUnusable when the log fails.
         """
         try:
             if self._device:
@@ -145,6 +167,8 @@ class Kmsg:
                 self._read_stream()
         except OSError as error:
             raise SourceUnusable(f"reading {self.path} failed: {error.strerror}") from error
+        if fresh and self._device:
+            self._tally.set_clock(time.monotonic_ns() // 1000)
         return self._tally.batch()
 
     def _read_device(self) -> None:
@@ -195,9 +219,11 @@ class Kmsg:
         if not self._file:
             loop.add_reader(self._fd, ready.set)
         try:
+            fresh = False
             while True:
                 ready.clear()
-                batch = self.read()
+                batch = self.read(fresh=fresh)
+                fresh = False
                 if batch:
                     yield batch
                     await asyncio.sleep(0)
@@ -205,6 +231,7 @@ class Kmsg:
                     await asyncio.sleep(FILE_POLL_SECONDS)
                 else:
                     await ready.wait()
+                    fresh = True
         finally:
             if not self._file:
                 loop.remove_reader(self._fd)

@@ -1,4 +1,4 @@
-"""The privileged half of the watch: reads /dev/kmsg and hands the driver's records on.
+"""The privileged half of the watch: reads /dev/kmsg and the driver's trace events, and hands them on.
 
 It has no token, listens nowhere and keeps nothing; all it does is read, count and send.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from health import record_link
 from health.kmsg import DEVICE, Kmsg, SourceUnusable
 from health.record_link import Sent
+from health.trace_source import TraceSource, tracing_of
 
 ALIVE_SECONDS = 5.0
 RETRY_SECONDS = 1.0
@@ -28,6 +29,8 @@ class ReaderConfig:
     source: Path = DEVICE
     boot_id: str | None = None
     """The boot that the records are of; None = ask the kernel."""
+    tracing: Path | None = None
+    """The kernel's tracing; None = its usual place when the log is the kernel's own, else none."""
 
 
 def running_boot(file: Path = BOOT_ID) -> str:
@@ -61,7 +64,7 @@ async def _work(config: ReaderConfig, boot: str) -> None:
         try:
             async with record_link.connect(config.socket) as (hello, send):
                 after = hello.after if hello.boot == boot else _before(hello.boot)
-                await _forward(Kmsg(config.source, after), boot, send)
+                await _forward(Kmsg(config.source, after), config, boot, send)
         except (OSError, TimeoutError) as error:
             log.info("no daemon at %s (%s); trying again", config.socket, error)
         await asyncio.sleep(RETRY_SECONDS)
@@ -72,26 +75,39 @@ def _before(known_boot: str) -> int | None:
     return -1 if known_boot else None
 
 
-async def _forward(kmsg: Kmsg, boot: str, send: record_link.Take) -> None:
+async def _forward(kmsg: Kmsg, config: ReaderConfig, boot: str, send: record_link.Take) -> None:
     sending = asyncio.Lock()
 
-    async def say_alive() -> None:
-        while True:
-            await asyncio.sleep(ALIVE_SECONDS)
-            async with sending:
-                await send(Sent(boot))
+    async def say(sent: Sent) -> None:
+        async with sending:
+            await send(sent)
 
-    alive = asyncio.create_task(say_alive())
+    beside = [asyncio.create_task(_say_alive(boot, say))]
+    tracing = tracing_of(config.source, config.tracing)
+    if tracing is not None:
+        beside.append(asyncio.create_task(_trace(tracing, boot, say)))
     batches = kmsg.batches()
     try:
         async for batch in batches:
-            async with sending:
-                await send(Sent(boot, batch))
-            if alive.done():
-                alive.result()
+            await say(Sent(boot, batch))
+            for task in beside:
+                if task.done():
+                    task.result()
     finally:
-        alive.cancel()
-        with contextlib.suppress(asyncio.CancelledError, OSError):
-            await alive
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         await batches.aclose()  # type: ignore[attr-defined] # an async generator
         kmsg.close()
+
+
+async def _say_alive(boot: str, say: record_link.Take) -> None:
+    while True:
+        await asyncio.sleep(ALIVE_SECONDS)
+        await say(Sent(boot))
+
+
+async def _trace(tracing: Path, boot: str, say: record_link.Take) -> None:
+    async with contextlib.aclosing(TraceSource(tracing).batches()) as batches:
+        async for batch in batches:
+            await say(Sent(boot, traced=batch))

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from health.kmsg import Batch
+from health.trace_source import TraceBatch
 
 VERSION = 1
 MAX_LINE_BYTES = 8 * 1024 * 1024
@@ -40,6 +41,8 @@ class Sent(msgspec.Struct, frozen=True):
 
     boot: str
     batch: Batch = Batch()
+    traced: TraceBatch | None = None
+    """Or what the driver's trace events told."""
 
 
 _encode = msgspec.json.Encoder().encode

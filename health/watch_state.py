@@ -7,13 +7,13 @@ tried again; the sources' positions stay behind with it.
 No clock, no input or output of its own besides the ledger that it is given.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
-from health import report, timeline
+from health import report, timeline, trace_events
 from health.catalogue.driver import version
 from health.catalogue.tables import Catalogue
 from health.classify import judge_for
@@ -32,6 +32,7 @@ from health.fold.history import History
 from health.fold.sources import LOGS
 from health.ledger import Ledger, LedgerFull, Position, StoredIncident
 from health.parse import lines
+from health.parse.lines import Line
 from health.policy.schema import Policy
 from health.storms import StormGate
 from health.timeline import Boot
@@ -76,6 +77,8 @@ class Intake:
 
     records: list[KernelRecord] = field(default_factory=list)
     source: Source = Source.KMSG
+    traced: list[KernelRecord] = field(default_factory=list)
+    """Trace events of the driver, read as the log's records are."""
     seen: list[Seen] = field(default_factory=list)
     positions: dict[str, Position] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -207,32 +210,43 @@ class WatchState:
     # Events
 
     def _events(self, intake: Intake, clock: Clock, counts: dict[str, int]) -> list[Event]:
-        events = []
-        for record in intake.records:
+        # Seen goes before what was recorded: that a source begins to watch comes first.
+        events = [
+            Event(self.boot.at(seen.uptime), seen.what, self.boot.id, seen.source, seen.sequence,
+                  text=seen.text, operational=seen.operational)
+            for seen in intake.seen
+        ]  # fmt: skip
+        self._read(intake.records, intake.source, lines.line, events, counts)
+        self._read(intake.traced, Source.TRACE, trace_events.line, events, counts)
+        if intake.lost:
+            lost = RecordsLost(intake.lost)
+            events.append(Event(self.boot.at(clock.uptime), lost, self.boot.id, intake.source))
+        return events
+
+    def _read(
+        self,
+        records: Sequence[KernelRecord],
+        source: Source,
+        read: Callable[[str], Line],
+        events: list[Event],
+        counts: dict[str, int],
+    ) -> None:
+        for record in records:
             boot = self._boot_of(record.boot)
             if boot is None:
                 counts["record_of_unknown_boot"] = counts.get("record_of_unknown_boot", 0) + 1
                 continue
-            line = lines.line(record.text)
+            line = read(record.text)
             if line.what is None:
                 reason = f"unused:{line.unused}"
                 counts[reason] = counts.get(reason, 0) + 1
                 continue
             at = boot.at(record.monotonic_us / 1e6)
             events.append(
-                Event(at, line.what, boot.id, intake.source, record.sequence,
-                      record.monotonic_us, line.body)
-            )  # fmt: skip
-        if intake.lost:
-            lost = RecordsLost(intake.lost)
-            events.append(Event(self.boot.at(clock.uptime), lost, self.boot.id, intake.source))
-        for seen in intake.seen:
-            at = self.boot.at(seen.uptime)
-            events.append(
-                Event(at, seen.what, self.boot.id, seen.source, seen.sequence, text=seen.text,
-                      operational=seen.operational)
-            )  # fmt: skip
-        return events
+                Event(
+                    at, line.what, boot.id, source, record.sequence, record.monotonic_us, line.body
+                )
+            )
 
     def _boot_of(self, boot_id: str) -> Boot | None:
         return next((boot for boot in reversed(self.boots) if boot.id == boot_id), None)

@@ -39,10 +39,14 @@ class Sources:
         self._within = within_seconds
         self._open: dict[Told, deque[Telling]] = {}
         self._since: dict[Source, float] = {}
-        self.pairing = len(expected) > 1
-        """Whether there is anything to pair."""
+        self._always = len(expected - {Source.TRACE}) > 1
         self.gaps: dict[str, int] = {}
         """Events that a source should have told and did not, by source."""
+
+    @property
+    def pairing(self) -> bool:
+        """Whether there is anything to pair. Trace events come only when they are watched."""
+        return self._always or Source.TRACE in self._since
 
     def watches(self, source: Source, at: float, *, watches: bool) -> None:
         """From a moment on a source sees what happens, or does not."""

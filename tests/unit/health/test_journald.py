@@ -35,6 +35,15 @@ def test_an_entry_has_the_kernels_boot_and_time():
     assert cursor == "s=1;i=2"
 
 
+def test_once_the_journal_has_caught_up_its_clock_counts_since_the_kernels_drifts():
+    late = line(_SOURCE_MONOTONIC_TIMESTAMP="2600000000", __MONOTONIC_TIMESTAMP="2681000000")
+    assert journald.entry(late)[0].monotonic_us == 2_681_000_000
+    other = line(_SOURCE_MONOTONIC_TIMESTAMP="2600000000", __MONOTONIC_TIMESTAMP="9681000000")
+    assert journald.entry(other)[0].monotonic_us == 2_600_000_000
+    only = line(_SOURCE_MONOTONIC_TIMESTAMP="")
+    assert journald.entry(only)[0].monotonic_us == 9_000_000
+
+
 def test_a_message_of_several_lines_comes_as_bytes():
     entry, _ = journald.entry(line(MESSAGE=list(b"NVRM: one\nNVRM: two")))
     assert entry.text == "NVRM: one\nNVRM: two"

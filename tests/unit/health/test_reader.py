@@ -7,8 +7,9 @@ import stat
 
 import pytest
 from support.health_kmsg import FakeKmsg
+from support.health_tracing import FakeTracing, printed
 
-from health import reader, record_link
+from health import reader, record_link, trace_source
 from health.kmsg import SourceUnusable
 from health.reader import ReaderConfig
 from health.record_link import LinkError, Listener, Sent
@@ -83,6 +84,23 @@ async def test_records_reach_the_daemon_and_restarts_lose_and_double_none(tmp_pa
     async with third.listening(), reading(config):
         await third.until(lambda: third.sequences == [4], "what came while no reader ran")
     assert sum(sent.batch.lost for sent in first.sent + second.sent + third.sent) == 0
+
+
+async def test_trace_events_go_beside_the_log_and_move_no_position(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_source, "SETTLE_SECONDS", 0.05)
+    tracing = FakeTracing(tmp_path / "tracing")
+    tracing.load_driver()
+    log, path = FakeKmsg(tmp_path / "kmsg"), tmp_path / "socket"
+    daemon = Daemon(path)
+    config = ReaderConfig(path, log.path, "b1", tracing.path)
+    async with daemon.listening(), reading(config):
+        await daemon.until(lambda: any(s.traced is not None for s in daemon.sent), "the beginning")
+        tracing.say(printed("nvidia_dev_xid", "Xid (PCI:0000:1b:00.0): 79, lost"))
+        await daemon.until(lambda: any(s.traced and s.traced.records for s in daemon.sent), "it")
+        log.say(XID)
+        await daemon.until(lambda: daemon.sequences == [0], "the log's record")
+    tracing.close()
+    assert all(sent.batch.up_to is None for sent in daemon.sent if sent.traced is not None)
 
 
 async def test_after_a_reboot_all_of_the_new_boot_is_read_and_gaps_at_its_start_count(tmp_path):
