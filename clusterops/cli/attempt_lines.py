@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from clusterops.api.reasons import Cause, Phase
+from clusterops.api.reasons import Cause, Phase, WaitReason
 from clusterops.cli import jobs
 from clusterops.cli.output import clock, counted, number
 
@@ -48,8 +48,9 @@ def told(before: Json | None, after: Json, *, namespace: str | None = None) -> l
         seen = known.get(attempt["number"], {})
         if before is not None or attempt is status["attempts"][-1]:
             lines += _attempt_lines(seen, attempt, after, namespace)
-    if _state(was) != _state(status) or before is None:
-        lines += _state_lines(after)
+    state = _state_line(after)
+    if state and (before is None or state != _state_line(before)):
+        lines.append(state)
     return lines
 
 
@@ -71,25 +72,30 @@ def _attempt_lines(seen: Json, attempt: Json, job: Json, namespace: str | None) 
     return lines
 
 
-def _state(status: Json) -> tuple[Any, ...]:
-    """What a line is worth: not the steps, and not the wording of a message."""
-    return status.get("phase"), status.get("reason"), status.get("attempt")
-
-
-def _state_lines(job: Json) -> list[str]:
-    """The job's state, where the lines about its attempts have not said it all."""
+def _state_line(job: Json) -> str:
+    """The job's state, where the lines about its attempts do not say it all; empty where they do."""
     status = job.get("status") or {}
     phase = jobs.phase_of(dict(job))
     why = jobs.reason_sentence(dict(status))
-    if phase is Phase.RUNNING:
-        return []
+    if phase in (Phase.RUNNING, Phase.ADMITTED) or not why:
+        return ""
+    if phase is Phase.CHECKPOINTING and not _asked_to_leave(status):
+        return ""  # it has failed, and the line about the attempt's end follows
     if phase is Phase.REQUEUED and status.get("attempts"):
         why = _wait_words(status)
-    if phase.final:
-        total = (status.get("counts") or {}).get("attempts") or status.get("attempt") or 0
-        why = f"{why}, after {counted(total, 'attempt')}" if total else why
-    words = [str(phase), why, jobs.progress_words(dict(status)) if phase.final else ""]
-    return [", ".join(word for word in words if word)]
+    if phase is Phase.STARTING and status.get("reason") == WaitReason.WAITING_FOR_PODS:
+        why = WaitReason.WAITING_FOR_PODS.sentence  # how many are ready is soon told otherwise
+    if not phase.final:
+        return f"{phase}, {why}"
+    total = (status.get("counts") or {}).get("attempts") or status.get("attempt") or 0
+    after = f"after {counted(total, 'attempt')}" if total else ""
+    words = (str(phase), why, after, jobs.progress_words(dict(status)))
+    return ", ".join(word for word in words if word)
+
+
+def _asked_to_leave(status: Json) -> bool:
+    attempts = status.get("attempts") or ({},)
+    return attempts[-1].get("cause") in _QUIET
 
 
 def _wait_words(status: Json) -> str:

@@ -97,3 +97,19 @@ def test_an_attempt_that_never_ran_left_no_log() -> None:
     never = {"number": 1, "endedAt": NOW, "cause": "StartFailed", "message": "rank 0: no image"}
     assert not attempt_lines.failed(never)
     assert attempt_lines.failed({**never, "startedAt": NOW})
+
+
+def test_what_only_passes_by_is_not_told() -> None:
+    admitted = job(phase="Admitted", reason="WaitingForPods", attempt=1)
+    starting = job(phase="Starting", reason="WaitingForPods", message="0 of 2 ready", attempt=1)
+    half = job(phase="Starting", reason="WaitingForPods", message="1 of 2 ready", attempt=1)
+    assert told(WAITING, admitted) == []
+    assert told(admitted, starting) == ["Starting, its pods are starting"]
+    assert told(starting, half) == []
+    assert told(None, job()) == [], "nobody has looked at it yet"
+    failing = {"number": 1, "startedAt": NOW, "cause": "UserError", "message": WORDS}
+    ending = job(phase="Checkpointing", reason="SavingBeforeRelease", attempt=1, attempts=[failing])
+    assert told(RUNNING, ending) == [], "its end is told when it has come"
+    leaving = {**failing, "cause": "Preempted"}
+    saving = job(phase="Checkpointing", reason="SavingBeforeRelease", attempt=1, attempts=[leaving])
+    assert told(RUNNING, saving) == ["Checkpointing, it is saving before it gives its GPUs back"]
