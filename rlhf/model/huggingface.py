@@ -57,16 +57,20 @@ class HuggingFaceModel(LanguageModel):
 
 
 class HuggingFaceVocabulary:
-    """A tokenizer as `transformers` has it; `tokenizer` is the library's own, for its templates."""
+    """A tokenizer as `transformers` has it; `tokenizer` is the library's own, for its templates.
 
-    def __init__(self, tokenizer: Any) -> None:
+    Models that talk end a turn with another token than a text: `ends` are such tokens.
+    """
+
+    def __init__(self, tokenizer: Any, ends: Sequence[int] = ()) -> None:
         self.tokenizer = tokenizer
         if tokenizer.eos_token_id is None:
             raise ModelUnavailable(
                 "the tokenizer has no end-of-text token: nothing ends a response"
             )
         self.size = len(tokenizer)
-        self.stop_tokens: tuple[int, ...] = (int(tokenizer.eos_token_id),)
+        end = int(tokenizer.eos_token_id)
+        self.stop_tokens: tuple[int, ...] = (end, *(one for one in ends if one != end))
         padding = tokenizer.pad_token_id
         self.padding = int(tokenizer.eos_token_id if padding is None else padding)
 
@@ -109,9 +113,20 @@ def load_vocabulary(name: str) -> HuggingFaceVocabulary:
     """
     library = _transformers()
     try:
-        return HuggingFaceVocabulary(library.AutoTokenizer.from_pretrained(name))
+        tokenizer = library.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise ModelUnavailable(f"tokenizer {name!r}: {error}") from error
+    return HuggingFaceVocabulary(tokenizer, _ends(library, name))
+
+
+def _ends(library: Any, name: str) -> list[int]:
+    """The tokens that end a generation, where the model says so beside its tokenizer."""
+    try:
+        said = library.GenerationConfig.from_pretrained(name).eos_token_id
+    except OSError:
+        return []
+    several = said if isinstance(said, list) else [said]
+    return [int(one) for one in several if one is not None]
 
 
 def _transformers() -> Any:

@@ -247,7 +247,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="there-and-backs of each workload")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    logging.getLogger("ContinuousBatchingLogger").setLevel(logging.ERROR)
+    # It complains of a missing psutil, which it needs only to size a cache by itself.
+    logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)
     transformers.logging.set_verbosity_error()
     made = model()
     few = jobs("constant", 4, 32, VOCABULARY)

@@ -120,6 +120,13 @@ def test_a_models_folder_is_served_with_its_own_template_of_conversations(tmp_pa
     assert loaded.vocabulary.stop_tokens == (3,)
 
 
+def test_a_model_that_ends_its_turns_with_a_token_of_its_own_stops_there(tmp_path) -> None:
+    words_tokenizer(tmp_path)
+    assert load_vocabulary(str(tmp_path)).stop_tokens == (3,)
+    transformers.GenerationConfig(eos_token_id=[9, 3]).save_pretrained(tmp_path)
+    assert load_vocabulary(str(tmp_path)).stop_tokens == (3, 9)
+
+
 LETTERS = Characters("0123456789=\n .")
 
 
