@@ -94,8 +94,8 @@ def _state_line(job: Json) -> str:
 
 
 def _asked_to_leave(status: Json) -> bool:
-    attempts = status.get("attempts") or ({},)
-    return attempts[-1].get("cause") in _QUIET
+    attempts = status.get("attempts") or ()
+    return bool(attempts) and attempts[-1].get("cause") in _QUIET
 
 
 def _wait_words(status: Json) -> str:

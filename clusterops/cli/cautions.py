@@ -32,7 +32,10 @@ def outsized(job: Json, nodes: Iterable[Json]) -> str:
     Also empty where no node is known: they may be somebody else's to see, or come with the jobs.
     """
     rooms = {each["metadata"]["name"]: _allocatable(each) for each in nodes}
-    asked = pod_requests(job["spec"]["template"].get("spec") or {})
+    try:
+        asked = pod_requests(job["spec"]["template"].get("spec") or {})
+    except quantities.InvalidQuantity:
+        return ""  # the queue says so, in its own words
     if not rooms or any(_holds(room, asked) for room in rooms.values()):
         return ""
     for resource, amount in sorted(asked.items(), key=lambda each: each[0] != RESOURCE_GPU):

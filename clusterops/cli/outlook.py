@@ -4,7 +4,7 @@ Says what is known (it fits, who would make room, who is ahead, who holds what i
 time only where running jobs report how far they are, and names what it cannot know.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,7 +49,7 @@ def outlook(view: Snapshot, workload: Workload, running: Sequence[Json], now: fl
     if why.position:
         lines.append(f"{counted(why.position, 'job')} would be ahead of it")
     if why.shortages:
-        endings = [_ending(each, running) for each in why.holders]
+        endings = endings_of(why.holders, running)
         lines.append(earliest(why.shortages[0], endings, ahead=why.position or 0))
     return [*lines, _UNKNOWN]
 
@@ -91,15 +91,14 @@ def seconds_left(job: Json) -> float | None:
     return float(max(0.0, (total - step) / rate))
 
 
-def _ending(holder: Holding, running: Sequence[Json]) -> Ending:
-    name = jobs.behind(holder.name)
-    job = next(
-        (
-            each
-            for each in running
-            if each["metadata"]["namespace"] == holder.namespace
-            and each["metadata"]["name"] == name
-        ),
-        None,
-    )
-    return Ending(name, holder.amount, None if job is None else seconds_left(job))
+def endings_of(holders: Iterable[Holding], running: Sequence[Json]) -> list[Ending]:
+    """When each holder ends by its own report, as far as its job may be seen and says so."""
+    left = {
+        (each["metadata"]["namespace"], each["metadata"]["name"]): seconds_left(each)
+        for each in running
+    }
+    return [
+        Ending(name, each.amount, left.get((each.namespace, name)))
+        for each in holders
+        for name in [jobs.behind(each.name)]
+    ]

@@ -4,21 +4,25 @@ First what the operator and Kueue say; then, for a job that waits for quota, the
 what it needs, what is free, who holds the rest, who is ahead. Nothing here decides.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from clusterops.api.names import TRAINING_JOBS
 from clusterops.api.reasons import Cause, Phase
 from clusterops.api.text import listed
-from clusterops.cli import attempt_lines, cautions, cluster_view, jobs
+from clusterops.cli import attempt_lines, cautions, cluster_view, jobs, outlook
 from clusterops.cli.connection import Session
 from clusterops.cli.output import age, clock, counted, number
+from clusterops.kube.errors import Forbidden
 from clusterops.scheduling import explain as scheduling
 from clusterops.scheduling import quantities
 from clusterops.scheduling.objects import Workload
 from clusterops.scheduling.snapshot import Snapshot
 
 SHOWN_HOLDERS = 5
+ASKED_HOLDERS = 20  # the largest: how far they are is asked job by job
 Json = Mapping[str, Any]
 
 
@@ -52,12 +56,28 @@ async def about(session: Session, job: Json) -> Reasoning:
     if waits(job):
         view = await cluster_view.look(session)
         # Wall time is the right one here: it is compared with the timestamps of objects.
-        why = waiting(job, view, datetime.now(UTC).timestamp())
+        now = datetime.now(UTC).timestamp()
+        why = waiting(job, view, now)
+        if why.holders:
+            why = waiting(job, view, now, await _jobs_of(session, why.holders[:ASKED_HOLDERS]))
     else:
         why = from_status(job)
     not_yet = waits(job) or why.phase in (Phase.ADMITTED, Phase.STARTING)
     nodes = await cluster_view.nodes(session) if not_yet else []
     return advised(why, job, nodes, session.namespace)
+
+
+async def _jobs_of(session: Session, holders: Sequence[Holder]) -> list[Json]:
+    """The jobs among the holders, as far as the person may see them."""
+
+    async def find(holder: Holder) -> Json | None:
+        try:
+            return await session.client.find(TRAINING_JOBS, holder.namespace, holder.name)
+        except Forbidden:
+            return None
+
+    found = await asyncio.gather(*(find(holder) for holder in holders))
+    return [job for job in found if job is not None]
 
 
 def advised(why: Reasoning, job: Json, nodes: Sequence[Json], namespace: str) -> Reasoning:
@@ -107,8 +127,10 @@ def from_status(job: Json) -> Reasoning:
     )
 
 
-def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
-    """The reasoning about a job without quota, from the queues as they are."""
+def waiting(job: Json, view: Snapshot, now: float, running: Sequence[Json] = ()) -> Reasoning:
+    """The reasoning about a job without quota, from the queues as they are, and from how far the
+    `running` jobs say they are.
+    """
     status, name = job.get("status") or {}, job["metadata"]["name"]
     phase = str(jobs.phase_of(dict(job)))
     own = _workload_of(job, view)
@@ -133,6 +155,10 @@ def waiting(job: Json, view: Snapshot, now: float) -> Reasoning:
         if found.position is not None:
             sentence += f", place {found.position + 1} of {found.length} in the queue"
         details.append(f"the queue says: {found.sentence}")
+        endings = outlook.endings_of(found.holders, running)
+        when = outlook.earliest(found.shortages[0], endings, ahead=found.position or 0)
+        if any(each.seconds is not None for each in endings):
+            details.append(when)
     else:
         sentence = f"{name} has waited {waited}: {found.sentence}"
         if said and said not in sentence:

@@ -59,10 +59,9 @@ async def submit_all(
     jobs = [identity.marked(job, user) for job in jobs]
     present = await asyncio.gather(*(_present(session, job) for job in jobs))
     missing = [job for job, there in zip(jobs, present, strict=True) if there is None]
-    view = await cluster_view.look(session, workloads=dry_run)
-    warnings = await _check_queues(session, view, missing)
-    warnings += await _check_nodes(session, missing)
-    outlook = await _outlook(session, view, missing) if dry_run else []
+    warnings, expected = (
+        await _looked_up(session, missing, dry_run=dry_run) if missing else ([], [])
+    )
     if dry_run or len(missing) > 1:
         # With several, what the server refuses should show before the first one exists.
         checked = await asyncio.gather(*(_create(session, job, dry_run=True) for job in missing))
@@ -77,7 +76,19 @@ async def submit_all(
         for job, caution in fresh
         if caution
     ]
-    return Submission(done, warnings, notes, outlook)
+    return Submission(done, warnings, notes, expected)
+
+
+async def _looked_up(
+    session: Session, jobs: Sequence[Json], *, dry_run: bool
+) -> tuple[list[str], list[str]]:
+    """What queues, classes and nodes say about jobs that are not there yet: warnings, and, of a dry
+    run, the outlook.
+    """
+    view = await cluster_view.look(session, workloads=dry_run)
+    warnings = await _check_queues(session, view, jobs)
+    warnings += await _check_nodes(session, jobs)
+    return warnings, await _outlook(session, view, jobs) if dry_run else []
 
 
 async def only_queue(session: Session) -> str:
@@ -170,7 +181,7 @@ async def _check_queues(session: Session, view: Snapshot, jobs: Sequence[Json]) 
 
 async def _check_nodes(session: Session, jobs: Sequence[Json]) -> list[str]:
     """Warns of pods that no node could hold: their quota would be held for nothing."""
-    nodes = await cluster_view.nodes(session) if jobs else []
+    nodes = await cluster_view.nodes(session)
     found = [(job, cautions.outsized(job, nodes)) for job in jobs]
     return [
         f"{_name(job)}: {outsized}: it would hold its quota and not run; ask for less a pod, in "
@@ -182,11 +193,8 @@ async def _check_nodes(session: Session, jobs: Sequence[Json]) -> list[str]:
 
 async def _outlook(session: Session, view: Snapshot, jobs: Sequence[Json]) -> list[str]:
     """What would become of each job if it were submitted now."""
-    lines = []
-    running: list[Json] = []
-    if jobs:
-        with suppress(Forbidden):
-            running, _ = await session.client.list(TRAINING_JOBS)
+    running = await cluster_view.jobs(session)
+    lines = ["each of the jobs is looked at by itself"] if len(jobs) > 1 else []
     # Wall time is the right one here: it is compared with the timestamps of objects.
     now = datetime.now(UTC).timestamp()
     for job in jobs:

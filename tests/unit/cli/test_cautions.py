@@ -50,6 +50,7 @@ def test_a_pod_that_no_single_node_holds_altogether_is_told_too() -> None:
         ({"gpu": "8"}, []),  # nodes that nobody may see, or that come with the job
         ({"cpu": "8", "memory": "1Gi"}, [node("silent")]),  # it does not say how much it has
         ({"cpu": "1"}, [node("odd", cpu="many")]),
+        ({"gpu": "several"}, NODES),  # the queue refuses it in words of its own
     ],
 )
 def test_nothing_is_said_of_a_pod_that_may_fit(limits: dict, nodes: list) -> None:

@@ -230,3 +230,13 @@ def test_a_failure_ends_with_the_command_for_the_log_of_the_rank_to_blame() -> N
     assert here.logs == "clusterops logs llm --rank 3 --attempt 2"
     elsewhere = reasoning.advised(why, failed, [], "default")
     assert elsewhere.logs == "clusterops logs llm -n research --rank 3 --attempt 2"
+
+
+def test_a_job_that_waits_is_told_when_a_holder_says_it_ends() -> None:
+    holder, waiting = job("char-lm", 6), job("llm", 4)
+    holder["status"] = {"progress": {"step": 400, "totalSteps": 1000, "stepsPerSecond": 2.0}}
+    state = view(raw_workload(holder, 1000, 6), raw_workload(waiting, 1000))
+    why = reasoning.waiting(waiting, state, NOW, [holder])
+    assert "not before 5m from now, when char-lm ends by its own report" in why.details
+    silent = reasoning.waiting(waiting, state, NOW, [job("char-lm", 6)])
+    assert not any("from now" in line or "no time" in line for line in silent.details)
