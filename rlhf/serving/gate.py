@@ -1,7 +1,8 @@
 """Who may ask: the key, the names this server answers to, and how much may be under way.
 
 A page in a browser must not be able to use a server of this machine: so the Host is checked against
-rebinding of names, and requests that carry the Origin of another site are turned away.
+rebinding of names, and requests that carry the Origin of another site are turned away. A server that
+other machines reach has names that nobody can list; there the key alone decides.
 """
 
 import asyncio
@@ -17,10 +18,15 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 class Gate:
     """Counts what is under way and lets in what may come. One event loop."""
 
-    def __init__(self, key: str | None, hosts: Sequence[str], most: int) -> None:
-        """`most` responses may be under way; without a `key` everybody on this machine may ask."""
+    def __init__(self, key: str | None, hosts: Sequence[str] | None, most: int) -> None:
+        """`most` responses may be under way; without a `key` everybody on this machine may ask.
+
+        `hosts` are the names it answers to, None for any.
+        """
+        if key is None and hosts is None:
+            raise ValueError("a server of any name needs a key")
         self._key = key.encode() if key is not None else None
-        self._hosts = tuple(hosts)
+        self._hosts = None if hosts is None else tuple(hosts)
         self._most = most
         self.under_way = 0
         self.left = asyncio.Event()
@@ -33,12 +39,8 @@ class Gate:
         Raises:
             ApiError: 403 for another host or site, 401 for a wrong key.
         """
-        host = urlsplit(f"//{headers.get('host', '')}").hostname
-        if host not in self._hosts:
-            raise ApiError(403, "this server does not answer to that Host")
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).hostname not in self._hosts:
-            raise ApiError(403, "requests from pages of other sites are not answered")
+        if self._hosts is not None:
+            _check_names(headers, self._hosts)
         if self._key is None:
             return
         kind, _, given = headers.get("authorization", "").partition(" ")
@@ -67,3 +69,18 @@ class Gate:
         """They are done, or nobody waits for them any more."""
         self.under_way -= responses
         self.left.set()
+
+
+def _check_names(headers: Mapping[str, str], hosts: tuple[str, ...]) -> None:
+    if _name(f"//{headers.get('host', '')}") not in hosts:
+        raise ApiError(403, "this server does not answer to that Host")
+    origin = headers.get("origin")
+    if origin is not None and _name(origin) not in hosts:
+        raise ApiError(403, "requests from pages of other sites are not answered")
+
+
+def _name(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:  # brackets that are no address
+        return None

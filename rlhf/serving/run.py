@@ -126,7 +126,7 @@ async def serve(
         CannotServe: says what is in the way.
     """
     thread = EngineThread(_engine(loaded, config))
-    hosts = LOOPBACK_NAMES if config.local else (config.host, *LOOPBACK_NAMES)
+    hosts = (config.host, *LOOPBACK_NAMES) if config.local else None
     gate = Gate(entrance.key, hosts, config.most_under_way)
     served = Served(loaded.name, loaded.vocabulary, loaded.template, loaded.model.context)
     api = Api(served, thread, gate, config.response_seconds)

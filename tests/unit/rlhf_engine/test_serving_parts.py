@@ -27,6 +27,8 @@ from rlhf.serving import key
 from rlhf.serving.chat import Message, PlainTemplate, TokenizerTemplate
 from rlhf.serving.command import Address
 from rlhf.serving.engine_thread import EngineStopped, EngineThread, Sample
+from rlhf.serving.fields import ApiError
+from rlhf.serving.gate import LOOPBACK_NAMES, Gate
 from rlhf.serving.loading import NoModel, load
 from rlhf.serving.run import ServeConfig
 from rlhf.tasks.vocabulary import Bytes, Characters
@@ -139,6 +141,19 @@ def test_where_there_is_no_model_it_is_said(run_folder, tmp_path) -> None:
         file.unlink()
     with pytest.raises(NoModel, match="no weights yet"):
         load(run_folder.path)
+
+
+def test_a_server_of_this_machine_answers_to_its_own_names_and_one_for_others_to_any() -> None:
+    headers = {"host": "gpu-7.example:8000", "authorization": f"Bearer {'k' * 16}"}
+    Gate("k" * 16, None, 1).check(headers)
+    for wrong in (headers, {"host": "[::1"}, {"host": "127.0.0.1", "origin": "http://[::1"}):
+        with pytest.raises(ApiError) as refused:
+            Gate(None, LOOPBACK_NAMES, 1).check(wrong)
+        assert refused.value.status == 403
+    with pytest.raises(ApiError):
+        Gate("k" * 16, None, 1).check({"host": "gpu-7.example"})
+    with pytest.raises(ValueError, match="needs a key"):
+        Gate(None, None, 1)
 
 
 def sample(number: int, new: int = 3) -> Sample:
