@@ -94,7 +94,7 @@ def _state_line(job: Json) -> str:
 
 
 def _asked_to_leave(status: Json) -> bool:
-    attempts = status.get("attempts") or ()
+    attempts = status.get("attempts") or []
     return bool(attempts) and attempts[-1].get("cause") in _QUIET
 
 

@@ -77,7 +77,7 @@ def _summary(job: dict[str, Any]) -> list[str]:
     import shlex
 
     from clusterops.api.pod_template import gpus
-    from clusterops.cli import jobs
+    from clusterops.cli import identity, jobs
     from clusterops.cli.output import age, counted
 
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
@@ -88,6 +88,7 @@ def _summary(job: dict[str, Any]) -> list[str]:
     facts = {
         "Name": metadata["name"],
         "Namespace": metadata["namespace"],
+        "User": identity.submitter(metadata.get("annotations")),
         "Queue": spec["queueName"],
         "Priority": spec.get("priorityClassName") or "<none>",
         "Asks for": f"{spec.get('replicas', 1)} x {counted(each, 'GPU')}",

@@ -252,6 +252,7 @@ def test_the_queue_of_ones_own_jobs(capsys, server) -> None:
     assert run(capsys, "submit", COUNTER)[0] == errors.DONE
     user = get_job(server, "counter")["metadata"]["annotations"]["clusterops.io/user"]
     assert user
+    assert f"User:        {user}" in run(capsys, "describe", "counter", *IN_RESEARCH)[1]
     for words in (IN_RESEARCH, ("-A",)):
         _, out, _ = run(capsys, "queue", *words, "--mine", "-o", "json")
         assert [row["name"] for row in json.loads(out)] == ["counter"]
