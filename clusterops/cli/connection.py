@@ -39,26 +39,28 @@ def local_folder(target: Target, environ: Mapping[str, str]) -> StateFolder | No
     """Local mode's folder, when it is up and nothing names another cluster.
 
     ~/.kube/config is where a cluster is found when none is named: local mode, which somebody has
-    just started, goes before it. $KUBECONFIG and the options name one.
+    just started, goes before it. $KUBECONFIG and the options name one; that may be local mode's.
     """
-    if target.kubeconfig or target.context:
-        return None
-    if environ.get("KUBECONFIG") and not environ.get(ENV_HOME):
-        return None
     folder = StateFolder(default_path(environ))
-    return folder if folder.kubeconfig.exists() and folder.is_locked() else None
+    meant = _may_mean(folder, target, environ)
+    return folder if meant and folder.kubeconfig.exists() and folder.is_locked() else None
 
 
 def asleep(target: Target, environ: Mapping[str, str]) -> StateFolder | None:
-    """Local mode's folder when it is down and the person may have meant it: nothing names another
-    cluster, or its own kubeconfig is what is named.
-    """
+    """Local mode's folder when it is down and nothing names another cluster."""
     folder = StateFolder(default_path(environ))
-    named = target.kubeconfig or (None if environ.get(ENV_HOME) else environ.get("KUBECONFIG"))
-    meant = not target.context and (not named or Path(named) == folder.kubeconfig)
-    if not meant or not folder.kubeconfig.exists() or folder.is_locked():
-        return None
-    return folder
+    meant = _may_mean(folder, target, environ)
+    return folder if meant and folder.kubeconfig.exists() and not folder.is_locked() else None
+
+
+def _may_mean(folder: StateFolder, target: Target, environ: Mapping[str, str]) -> bool:
+    """Whether the person may mean this folder's cluster: none is named, or just this one."""
+    if target.context:
+        return False
+    # A state folder that is named goes before a kubeconfig that the shell happens to have.
+    inherited = None if environ.get(ENV_HOME) else environ.get("KUBECONFIG")
+    named = target.kubeconfig or inherited
+    return not named or Path(named).expanduser().absolute() == folder.kubeconfig
 
 
 def run(target: Target, work: Callable[[Session], Awaitable[T]]) -> T:

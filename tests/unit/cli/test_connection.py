@@ -35,6 +35,15 @@ def test_a_cluster_that_is_named_goes_before_local_mode(home: StateFolder) -> No
         assert local_folder(Target(context="prod"), by_default) is None
 
 
+def test_its_own_kubeconfig_names_local_mode(home: StateFolder) -> None:
+    (home.root.parent / "clusterops").symlink_to(home.root)
+    own = home.root.parent / "clusterops" / "kubeconfig"
+    by_default = {"XDG_STATE_HOME": str(home.root.parent)}
+    with home.locked():
+        assert local_folder(Target(), {**by_default, "KUBECONFIG": str(own)}) is not None
+        assert local_folder(Target(kubeconfig=own), by_default) is not None
+
+
 def test_a_state_folder_that_is_named_goes_before_the_environments_kubeconfig(home) -> None:
     environment = {"CLUSTEROPS_HOME": str(home.root), "KUBECONFIG": "/x"}
     with home.locked():
