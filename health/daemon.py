@@ -15,34 +15,29 @@ from typing import Any
 
 from clusterops.kube import connect
 from clusterops.kube.client import Client
-from health import daemon_metrics, journald, node_status, shipped
+from health import daemon_metrics, node_status, shipped
 from health.cluster_source import ClusterSource
-from health.events import Ending, JobEnded, Operational, Source, Watching, What
+from health.events import Ending, JobEnded, Operational, Source, What
 from health.exposition import Exposition, Family, family
-from health.kmsg import Batch, Kmsg, SourceUnusable
-from health.ledger import Ledger, Position
+from health.kernel_sources import Inbox, KernelSources
+from health.ledger import Ledger
 from health.nvml_readings import ReadingFilter
 from health.nvml_source import NvmlSource, Pace
 from health.policy import yaml_text
 from health.policy.schema import Policy
 from health.publisher import Publisher
 from health.reader import running_boot
-from health.record_link import Listener, Sent
-from health.trace_source import TraceBatch, TraceSource, tracing_of
 from health.verdict.node import NodeVerdict
-from health.watch_state import Clock, Intake, KernelRecord, Seen, WatchState
+from health.watch_state import Clock, Intake, Seen, WatchState
 
 TICK_SECONDS = 5.0
 """Suspicions end by time, and the disk may have room again: looked at so often."""
 GATHER_SECONDS = 0.05
 PRUNE_SECONDS = 600.0
-RETRY_SECONDS = 5.0
 CATCH_UP_SECONDS = 6.0
 """For the reader to connect and say that it has no more; its signs of life come every five."""
 WORD_SECONDS = 1.3
 """After a job's pod failed: a little more than the operator takes for settled."""
-MAX_WAITING_RECORDS = 20_000
-"""A source that is further ahead waits, and the kernel's ring with it."""
 
 log = logging.getLogger(__name__)
 
@@ -112,21 +107,18 @@ class Daemon:
     ) -> None:
         self._config = config
         self._boot_id = config.boot_id or running_boot()
-        self._kernel = Source.JOURNAL if config.journal else Source.KMSG
-        both = frozenset({self._kernel, Source.TRACE, *((Source.NVML,) if config.nvml else ())})
+        kernel = Source.JOURNAL if config.journal else Source.KMSG
+        both = frozenset({kernel, Source.TRACE, *((Source.NVML,) if config.nvml else ())})
         self.state = WatchState(
             ledger, shipped.catalogue(), policy,
             boot_id=self._boot_id, clock=_clock(), sources=both,
         )  # fmt: skip
         if ledger.set_aside is not None:
             log.error("the ledger was broken and is set aside as %s", ledger.set_aside)
-        self._intake = Intake(source=self._kernel)
-        self._came = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._kernel_trouble = ""
-        self._traces = False
-        self._caught_up = asyncio.Event()
+        self._inbox = Inbox(kernel)
+        self._kernel = KernelSources(
+            self._inbox, self._boot_id, self.state.position, kmsg=config.kmsg, socket=config.socket
+        )
         self._judged = asyncio.Event()
         self._asked = False
         self.verdict: NodeVerdict = self.state.verdict(_clock())
@@ -139,7 +131,6 @@ class Daemon:
             readings = ReadingFilter(self.state.readings(), config.expected_gpus)
             readings.expected = max(readings.expected, self.state.gpus)
             self.nvml = NvmlSource(self._from_nvml, readings, pace=config.pace)
-        self._listener: Listener | None = None
         self.publisher: Publisher | None = None
         self._cluster: ClusterSource | None = None
         if client is not None:
@@ -152,13 +143,10 @@ class Daemon:
     async def run(self, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
         """Works until `stop` is set or a part fails for good."""
         work: list[Coroutine[Any, Any, None]] = [
-            self._read_kernel(), self._judge(), self.exposition.run()
+            *self._kernel.work(), self._judge(), self.exposition.run()
         ]  # fmt: skip
         if self.nvml is not None:
             work.append(self.nvml.run())
-        tracing = tracing_of(self._config.kmsg, None)
-        if tracing is not None:
-            work.append(self._follow_trace(tracing))
         if self.publisher is not None and self._cluster is not None:
             work += [self._publish(self.publisher), self._cluster.run()]
         tasks = [asyncio.create_task(part) for part in work]
@@ -178,127 +166,22 @@ class Daemon:
 
     # Sources
 
-    async def _read_kernel(self) -> None:
-        if self._config.socket is not None:
-            self._listener = Listener(self._config.socket, self._position, self._from_reader)
-            await self._listener.run()
-        while True:
-            try:
-                await (self._follow_journal() if self._config.journal else self._follow_kmsg())
-            except SourceUnusable as error:
-                if str(error) != self._kernel_trouble:
-                    log.warning("%s", error)
-                self._kernel_trouble = str(error)
-                self._caught_up.set()
-                self._came.set()
-            await asyncio.sleep(RETRY_SECONDS)
-
-    async def _follow_kmsg(self) -> None:
-        assert self._config.kmsg is not None
-        kept_boot, after = self._position()
-        if kept_boot != self._boot_id:
-            after = -1 if kept_boot else None  # after a reboot nothing may be missing
-        kmsg = Kmsg(self._config.kmsg, after)
-        self._kernel_trouble = ""
-        try:
-            while batch := kmsg.read():
-                await self._take_batch(self._boot_id, batch)
-            self._caught_up.set()
-            async for batch in kmsg.batches():
-                await self._take_batch(self._boot_id, batch)
-        finally:
-            kmsg.close()
-
-    async def _follow_journal(self) -> None:
-        position = self.state.position(Source.JOURNAL)
-        async for batch in journald.batches(position.cursor if position is not None else ""):
-            self._kernel_trouble = ""
-            self._caught_up.set()
-            self._intake.records += [
-                KernelRecord(each.boot or self._boot_id, each.monotonic_us, each.text)
-                for each in batch.entries
-            ]
-            if batch.cursor:
-                place = Position(self._boot_id, None, batch.cursor)
-                self._intake.positions[Source.JOURNAL] = place
-            self._count(read=batch.read, malformed=batch.malformed)
-            await self._hand_over()
-
-    def _position(self) -> tuple[str, int | None]:
-        kept = self.state.position(Source.KMSG)
-        return (kept.boot, kept.sequence) if kept is not None else ("", None)
-
-    async def _follow_trace(self, tracing: Path) -> None:
-        async for batch in TraceSource(tracing).batches():
-            await self._take_traced(self._boot_id, batch)
-
-    async def _take_traced(self, boot: str, batch: TraceBatch) -> None:
-        now = time.monotonic()
-        if batch.watches != self._traces:
-            self._traces = batch.watches
-            self._seen(Seen(Watching(Source.TRACE, watches=batch.watches), now, Source.TRACE))
-        self._intake.traced += [
-            KernelRecord(boot, each.monotonic_us, each.text) for each in batch.records
-        ]
-        self._count(trace_lost=batch.lost, trace_malformed=batch.malformed)
-        await self._hand_over()
-
-    async def _from_reader(self, sent: Sent) -> None:
-        self._kernel_trouble = ""
-        if sent.traced is not None:
-            await self._take_traced(sent.boot, sent.traced)
-            return
-        if not sent.batch:
-            self._caught_up.set()  # a sign of life: it has nothing more to send
-        if sent.boot != self._boot_id:
-            self._count(record_of_unknown_boot=sent.batch.read)
-            return
-        await self._take_batch(sent.boot, sent.batch)
-
-    async def _take_batch(self, boot: str, batch: Batch) -> None:
-        self._intake.records += [
-            KernelRecord(boot, each.monotonic_us, each.text, each.sequence)
-            for each in batch.records
-        ]
-        self._count(
-            read=batch.read, lost=batch.lost, forged=batch.foreign, malformed=batch.malformed
-        )
-        self._intake.lost += batch.lost
-        if batch.up_to is not None:
-            self._intake.positions[Source.KMSG] = Position(boot, batch.up_to)
-        if batch.records or batch.lost:
-            await self._hand_over()
-
-    def _count(self, **amounts: int) -> None:
-        for name, amount in amounts.items():
-            if amount:
-                self._intake.counts[name] = self._intake.counts.get(name, 0) + amount
-
-    async def _hand_over(self) -> None:
-        """Wakes the judging loop, and waits while it is far behind."""
-        self._came.set()
-        if len(self._intake.records) >= MAX_WAITING_RECORDS:
-            self._room.clear()
-            await self._room.wait()
-
     def _from_nvml(
         self, events: Iterable[What], uptime: float, operational: Operational | None = None
     ) -> None:
-        self._intake.seen += [
-            Seen(what, uptime, Source.NVML, operational=operational) for what in events
-        ]
-        self._came.set()
+        self._inbox.add(
+            *(Seen(what, uptime, Source.NVML, operational=operational) for what in events)
+        )
 
     def _seen(self, seen: Seen) -> None:
-        self._intake.seen.append(seen)
-        self._came.set()
+        self._inbox.add(seen)
         if isinstance(seen.what, JobEnded) and seen.what.how is Ending.FAILED:
             # Whoever has to blame somebody for it waits for what this node says after it.
             asyncio.get_running_loop().call_later(WORD_SECONDS, self._say_how_it_is)
 
     def _say_how_it_is(self) -> None:
         self._asked = True
-        self._came.set()
+        self._inbox.came.set()
 
     async def _publish(self, publisher: Publisher) -> None:
         """Nothing is said before what the kernel had to say is read and judged: a daemon that comes
@@ -306,11 +189,11 @@ class Daemon:
         """
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS):
-                await self._caught_up.wait()
+                await self._kernel.caught_up.wait()
         except TimeoutError:
             log.warning("the kernel's log is not read yet; what is known is said all the same")
         self._judged.clear()
-        self._came.set()
+        self._inbox.came.set()
         await self._judged.wait()
         await publisher.run()
 
@@ -321,7 +204,7 @@ class Daemon:
         while True:
             try:
                 async with asyncio.timeout(TICK_SECONDS):
-                    await self._came.wait()
+                    await self._inbox.came.wait()
             except TimeoutError:
                 pass
             await self._take_in()
@@ -333,11 +216,8 @@ class Daemon:
 
     async def _take_in(self) -> None:
         """Keeps and folds what came. The disk may be slow, so a thread does it."""
-        self._came.clear()
         asked, self._asked = self._asked, False
-        intake, self._intake = self._intake, Intake(source=self._kernel)
-        self._room.set()
-        await asyncio.to_thread(self._assess, intake)
+        await asyncio.to_thread(self._assess, self._inbox.emptied())
         self._beat = time.monotonic()
         self._judged.set()
         if self.publisher is not None:
@@ -381,9 +261,9 @@ class Daemon:
     def _troubles(self) -> list[tuple[str, str]]:
         """What impairs the watch: says nothing about the hardware."""
         found = []
-        if self._kernel_trouble:
-            found.append(("KernelLogUnreadable", node_status.printable(self._kernel_trouble)))
-        if self._listener is not None and not self._listener.connected:
+        if self._kernel.trouble:
+            found.append(("KernelLogUnreadable", node_status.printable(self._kernel.trouble)))
+        if self._kernel.reader_away:
             found.append(("NoReader", "no reader of the kernel's log is connected"))
         if self.nvml is not None and self.nvml.hanging:
             found.append(("NvmlHangs", "a call into NVML does not return"))
