@@ -110,6 +110,8 @@ def _records(folder: Path) -> Iterator[AnyRecord]:
     try:
         for numbered in journal.read(journal.path_in(folder)):
             yield numbered.record
+    except FileNotFoundError as error:
+        raise NotReplayable(f"{folder} is no run's folder: it has no journal") from error
     except (OSError, JournalDamaged, journal.JournalError) as error:
         raise NotReplayable(f"the journal of {folder}: {error}") from error
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,7 +44,7 @@ def replay(
     try:
         found, policy, outcome = replay_sample(run_folder, rollout, tolerance)
     except NotReplayable as error:
-        way_out = f"`clusterops rlhf samples {shlex.quote(str(run_folder))}` lists the last step's"
+        way_out = "`clusterops rlhf samples RUN_DIR` shows the last step's"
         raise errors.CommandError(str(error), way_out, errors.NOT_FOUND) from None
     if output is Format.JSON:
         printer.write_json(_replay_json(found, outcome))

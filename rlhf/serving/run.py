@@ -217,13 +217,16 @@ def _http(api: Api, config: ServeConfig) -> uvicorn.Config:
 
 def _check_tls(config: ServeConfig) -> None:
     if config.tls_certificate is None:
+        if config.tls_key is not None:
+            raise CannotServe("--tls-key is of no use without --tls-certificate")
         return
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(config.tls_certificate, config.tls_key)
     except OSError as error:  # ssl.SSLError is one: not a certificate, or no key to it
+        key = f"and {config.tls_key}" if config.tls_key else "without --tls-key"
         raise CannotServe(
-            f"{config.tls_certificate} and {config.tls_key} cannot be used for TLS: {error}"
+            f"{config.tls_certificate} {key} cannot be used for TLS: {error}"
         ) from error
 
 

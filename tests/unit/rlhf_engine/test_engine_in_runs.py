@@ -156,7 +156,7 @@ def test_weights_that_are_gone_are_named(journalled, tmp_path) -> None:
     with pytest.raises(NotReplayable, match="1 is not there"):
         replay_sample(journalled.path, "s32")
     aside.rename(path)
-    with pytest.raises(NotReplayable, match="the journal of"):
+    with pytest.raises(NotReplayable, match="no run's folder"):
         replay_sample(tmp_path, "s32")
 
 

@@ -400,6 +400,8 @@ async def test_what_does_not_end_in_time_at_the_end_is_told() -> None:
         ({"key_file": "open"}, "others may read"),
         ({"key_file": "short"}, "fewer than 16"),
         ({"tls_certificate": "key", "tls_key": "key"}, "cannot be used for TLS"),
+        ({"tls_certificate": "key"}, "without --tls-key cannot be used"),
+        ({"tls_key": "key"}, "of no use without --tls-certificate"),
     ],
 )
 async def test_a_server_that_would_be_open_or_broken_does_not_start(more, words, tmp_path) -> None:
