@@ -72,8 +72,10 @@ def _gpu(gpu: GpuVerdict, verdict: NodeVerdict, wall: Wall) -> dict[str, Any]:
         "busId": str(gpu.device),
         "verdict": gpu.standing.value,
     }
-    if gpu.serial:
-        result["serial"] = printable(gpu.serial, 60)
+    board = {"serial": gpu.serial, "vbios": gpu.vbios, "driver": gpu.driver}
+    result |= {name: printable(text, 60) for name, text in board.items() if text}
+    if gpu.slot:
+        result["slot"] = printable(gpu.slot, 120)
     about = [
         (each.at, _evidence(each, wall))
         for incident in verdict.open
@@ -87,8 +89,19 @@ def _gpu(gpu: GpuVerdict, verdict: NodeVerdict, wall: Wall) -> dict[str, Any]:
         if each.device == gpu.device
     ]
     newest_last = sorted(about, key=lambda each: each[0])
-    result["evidence"] = [each for _, each in newest_last[-MAX_EVIDENCE:]]
+    shown = [each for _, each in newest_last]
+    if gpu.grown and newest_last:
+        # Beside the fault and never instead of it.
+        shown.append(_counters(gpu, shown[-1]["observedAt"]))
+    result["evidence"] = shown[-MAX_EVIDENCE:]
     return result
+
+
+def _counters(gpu: GpuVerdict, observed_at: str) -> dict[str, Any]:
+    """What the fault did to the GPU's error counters: before and after, for the vendor."""
+    changes = ", ".join(f"{name} {before} -> {now}" for name, before, now in gpu.grown)
+    text = printable(f"counters before the fault and now: {changes}", 2000)
+    return {"source": "nvml", "observedAt": observed_at, "text": text}
 
 
 def _node_evidence(verdict: NodeVerdict, wall: Wall) -> list[dict[str, Any]]:

@@ -101,6 +101,12 @@ class Gpu(WireModel):
     """PCI address."""
     serial: Annotated[StrictStr, Field(max_length=64)] | None = None
     """The board's serial number, for the vendor."""
+    vbios: Annotated[StrictStr, Field(max_length=64)] | None = None
+    """Its firmware's version, for the vendor."""
+    slot: Annotated[StrictStr, Field(max_length=128)] | None = None
+    """Where it sits: chassis, slot and module, as far as they are known."""
+    driver: Annotated[StrictStr, Field(max_length=64)] | None = None
+    """The version of the driver that it runs with."""
     verdict: Verdict
     """What should happen to it."""
     evidence: Annotated[tuple[Evidence, ...], Field(max_length=MAX_EVIDENCE)] = ()

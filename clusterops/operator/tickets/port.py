@@ -13,14 +13,24 @@ from typing import Any, Protocol
 from clusterops.core.remediation_actions import OpenTicket
 from clusterops.core.remediation_budget import Attempt
 
-_SECRETS = re.compile(
-    r"(?i)(bearer\s+|basic\s+)[\w.~+/=-]{6,}"
-    r"|((?:token|password|passwd|secret|api[_-]?key|authorization)[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:(?:bearer|basic)\s+)?)[^\s\"',;]{3,}"
-    r"|\b(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"
-    r"|((?:AKIA|ghp_|glpat-|xox[abp]-|sk-))[\w-]{8,}"
-    r"|([a-z][a-z0-9+.-]{1,12}://[^\s/:@]{1,64}:)[^\s/@]{1,128}(?=@)"
+_NAMES = (
+    r"(?:token|passwo?r?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key"
+    r"|authorization|credentials?|cookie)"
 )
+_SECRETS = re.compile(
+    r"(?i)"
+    r"(\b(?:bearer|basic)\s{1,4})[\w.~+/=-]{6,}"
+    rf"|([\w-]{{0,40}}{_NAMES}[\w-]{{0,40}}[\"']?\s{{0,3}}[:=]\s{{0,3}}(?:(?:bearer|basic)\s{{1,4}})?)"
+    r"(?:\"[^\"]{1,1000}\"|'[^']{1,1000}'|[^\s\"',;&]{3,})"
+    r"|\b(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"
+    r"|((?:AKIA|ASIA|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abeprs]-|sk-|hf_|AIza))[\w-]{8,}"
+    r"|([a-z][a-z0-9+.-]{1,12}://[^\s/:@]{0,64}:)[^\s/@]{1,128}(?=@)"
+    r"|(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?!\[redacted)[\s\S]{0,8000}?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)"
+)
+_SECRET_NAME = re.compile(rf"(?i){_NAMES}")
 MAX_TEXT = 2000
+BOARD = ("uuid", "busId", "serial", "slot", "vbios", "driver", "verdict")
+"""What a vendor asks of a board, by its names in NodeHealth."""
 
 
 class TicketError(Exception):
@@ -74,10 +84,7 @@ def ticket_of(
         "node": node,
         "class": wanted.cause,
         "incident": {"id": wanted.incident, **incident},
-        "gpus": [
-            {name: gpu[name] for name in ("uuid", "busId", "serial", "verdict") if name in gpu}
-            for gpu in concerned
-        ],
+        "gpus": [{name: gpu[name] for name in BOARD if name in gpu} for gpu in concerned],
         "evidence": [
             *(e for gpu in concerned for e in gpu.get("evidence") or ()),
             *(status.get("evidence") or ()),
@@ -92,12 +99,19 @@ def ticket_of(
 def redacted(value: Any) -> Any:
     """The same value with what looks like a secret blacked out and texts bounded."""
     if isinstance(value, str):
-        return _SECRETS.sub(_kept, value[:MAX_TEXT])
+        return _SECRETS.sub(_kept, value[:MAX_TEXT])[:MAX_TEXT]
     if isinstance(value, Mapping):
-        return {str(name): redacted(each) for name, each in value.items()}
+        return {redacted(str(name)): _by_name(str(name), each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [redacted(each) for each in value]
     return value
+
+
+def _by_name(name: str, value: Any) -> Any:
+    """What stands under a name that says it is a secret is one."""
+    if isinstance(value, str) and value and _SECRET_NAME.search(name):
+        return "[redacted]"
+    return redacted(value)
 
 
 def _kept(found: re.Match[str]) -> str:

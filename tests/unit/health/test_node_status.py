@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from clusterops.api.node_health import MAX_INCIDENTS, NodeHealth
 from health import node_status, shipped
 from health.classify import judge_for
-from health.events import Event, PciAddress, Quantity, Reading, Source, Xid
+from health.events import (
+    Counters,
+    Event,
+    Identity,
+    PciAddress,
+    Quantity,
+    Reading,
+    Source,
+    Xid,
+)
 from health.fold.history import History
 from health.verdict.node import judge_node
 
@@ -47,6 +56,24 @@ def test_a_quiet_node_is_healthy():
     status = status_of()
     assert status["verdict"] == "Healthy"
     assert status["incidents"] == status["gpus"] == status["evidence"] == []
+
+
+def test_a_board_is_described_as_a_vendor_asks_and_counters_stand_beside_the_fault():
+    board = Identity(GPU, "GPU-7", "165", "96.00.74", "chassis 18, slot 4", "580.65.06")
+    counted = [
+        Event(at, Counters(GPU, {"pcie_replays": number, "ecc_uncorrected_volatile": 2}), "b1")
+        for at, number in ((0.5, 1), (3.0, 9))
+    ]
+    told = [Event(0.1, board, "b1"), counted[0], xid(79, text="NVRM: Xid 79"), counted[1]]
+    (gpu,) = status_of(*told)["gpus"]
+    named = {name: gpu[name] for name in ("uuid", "serial", "vbios", "slot", "driver")}
+    assert named == {
+        "uuid": "GPU-7", "serial": "165", "vbios": "96.00.74", "slot": "chassis 18, slot 4",
+        "driver": "580.65.06",
+    }  # fmt: skip
+    assert gpu["evidence"][-1]["text"] == "counters before the fault and now: pcie_replays 1 -> 9"
+    (well,) = status_of(Event(0.1, board, "b1"), *counted)["gpus"]
+    assert well["evidence"] == []
 
 
 def test_a_lost_gpu_has_its_incident_evidence_and_times():

@@ -8,14 +8,14 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from clusterops.api.node_health import Rung
 from clusterops.core.remediation_actions import OpenTicket
 from clusterops.core.remediation_budget import Attempt
 from clusterops.operator.tickets.file import FileTickets
-from clusterops.operator.tickets.port import TicketError, redacted, ticket_of
+from clusterops.operator.tickets.port import MAX_TEXT, TicketError, redacted, ticket_of
 from clusterops.operator.tickets.webhook import WebhookTickets
 
 SECRET = b"sixteen bytes at least"
@@ -26,13 +26,19 @@ TRIED = (
 )
 
 
+BOARD = {
+    "uuid": "GPU-1", "busId": "0000:1b:00.0", "serial": "165", "slot": "module 3",
+    "vbios": "96.00.74.00.01", "driver": "580.65.06",
+}  # fmt: skip
+
+
 def health(text="NVRM: Xid (PCI:0000:1b:00): 79"):
     evidence = [{"source": "kmsg", "observedAt": "2030-01-01T00:00:00Z", "code": 79, "text": text}]
     return {
         "metadata": {"name": "n1"},
         "status": {
             "gpus": [
-                {"uuid": "GPU-1", "serial": "165", "verdict": "RebootNode", "evidence": evidence},
+                {**BOARD, "verdict": "RebootNode", "evidence": evidence},
                 {"uuid": "GPU-2", "serial": "166", "verdict": "Healthy", "evidence": []},
             ],
             "incidents": [{"id": "xid-79-a", "verdict": "RebootNode", "message": text}],
@@ -42,7 +48,7 @@ def health(text="NVRM: Xid (PCI:0000:1b:00): 79"):
 
 def test_a_ticket_holds_the_board_the_chain_and_what_was_tried():
     bundle = ticket_of(health(), WANTED, TRIED).bundle
-    assert bundle["gpus"] == [{"uuid": "GPU-1", "serial": "165", "verdict": "RebootNode"}]
+    assert bundle["gpus"] == [{**BOARD, "verdict": "RebootNode"}]
     assert bundle["evidence"][0]["code"] == 79
     assert bundle["incident"]["verdict"] == "RebootNode"
     assert bundle["tried"] == [{"rung": "reboot_node", "at": 5.0, "failed": True}]
@@ -68,6 +74,9 @@ def test_the_key_is_that_of_node_gpus_class_and_incident_alone():
         "token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.sig",
         "https://user:s3cretpass@host/path",
         "key AKIA0123456789ABCDEF",
+        'password="two words abcdef123456"',
+        "?access_token=abcdef123456&x=1",
+        "-----BEGIN RSA PRIVATE KEY-----\nabcdef123456\n-----END RSA PRIVATE KEY-----",
     ],
 )
 def test_secrets_in_the_evidence_are_blacked_out(secret):
@@ -76,6 +85,40 @@ def test_secrets_in_the_evidence_are_blacked_out(secret):
     for part in ("abcdef123456", "hunter2", "0123456789", "eyJhbGci", "s3cretpass"):
         assert part not in text
     assert "line " in text
+
+
+ALPHABET = "abcdefghijkmnpqrstuvwxyzABCDEFGH0123456789"
+SECRETS = st.text(ALPHABET, min_size=12, max_size=60)
+FORMS = [
+    "Authorization: Bearer {}", "authorization=Basic {}", "token={}", "TOKEN: {}", "hf_token = '{}'",
+    '"client_secret": "{}"', "passwd:{}", "password={};", "my-api-key={}", "AWS_SECRET_ACCESS_KEY={}",
+    "https://robot:{}@git.example.org/x", "postgres://:{}@db/x", "ghp_{}", "github_pat_{}", "glpat-{}",
+    "sk-{}", "hf_{}", "xoxb-{}", "AKIA{}", "eyJhbGciOiJIUzI1NiJ9.{}.sig", "Set-Cookie: session={}",
+    "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----", "?access_token={}&next=1",
+]  # fmt: skip
+WORDS = st.text("NVRM: Xid (PCI:0000:1b:00): 79, pid=7", max_size=60)
+
+
+@given(st.sampled_from(FORMS), SECRETS, WORDS, WORDS)
+def test_no_secret_of_a_known_form_leaves_the_site_wherever_it_stands(form, secret, before, after):
+    assume(secret not in before + after)
+    text = f"{before} {form.format(secret)} {after}"
+    found = redacted({"text": text, "rows": [{"line": text}, text]})
+    assert secret not in json.dumps(found)
+    assert "[redacted]" in found["text"]
+    assert found["text"].endswith(after[-3:]), "and what is no secret stays"
+
+
+@given(st.sampled_from(["token", "Password", "webhook_secret", "api-key"]), SECRETS)
+def test_what_stands_under_the_name_of_a_secret_is_one(name, secret):
+    assert redacted({name: secret, "note": "x"}) == {name: "[redacted]", "note": "x"}
+
+
+@given(st.text(max_size=3000))
+def test_the_line_of_a_fault_is_redacted_in_bounded_time_and_length(text):
+    once = redacted(text)
+    assert len(once) <= MAX_TEXT
+    assert redacted(once) == once
 
 
 @given(
