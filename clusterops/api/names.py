@@ -70,6 +70,9 @@ ANNOTATION_DRAINED = "clusterops.io/drained-by"
 ANNOTATION_ENDS_WITHIN = "clusterops.io/ends-within"
 # On a NodeHealth and on a verification pod: what the operator needs to go on with a remediation.
 ANNOTATION_REMEDIATION = "clusterops.io/remediation"
+# On a node whose repair an agent of the site's carries out: what is wanted, and what it answers.
+ANNOTATION_ORDER = "clusterops.io/remediation-order"
+ANNOTATION_ANSWER = "clusterops.io/remediation-answer"
 # On a node with our taint: how many seconds its fault leaves jobs to save; 0 = none.
 ANNOTATION_NOTICE = "clusterops.io/health-notice-seconds"
 

@@ -23,6 +23,7 @@ from clusterops.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from clusterops.kube.store import Key
 from clusterops.operator import nodes_verification as verification
 from clusterops.operator import nodes_view as views
+from clusterops.operator.executor_annotation import through
 from clusterops.operator.nodes_executor import DryRun, Executor
 from clusterops.operator.nodes_metrics import NodeMetrics
 from clusterops.operator.nodes_verification import VerificationTemplate
@@ -68,7 +69,7 @@ class Nodes:
         """`now` gives seconds since 1970 on a clock that does not leap."""
         self._client = client
         self._metrics = metrics or NodeMetrics()
-        self._config = config
+        self._config = replace(config, executor=through(config.executor, client))
         self._now = now
         self._enqueue = enqueue
         self._running: dict[str, asyncio.Task[None]] = {}

@@ -1,5 +1,6 @@
 """The operator's settings about nodes: what they allow, and what is refused before anything runs."""
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,14 @@ from clusterops.cli import remediation_options
 from clusterops.cli.errors import CommandError
 from clusterops.core.remediation_budget import Budgets
 from clusterops.core.remediation_ladder import Ladder
+from clusterops.kube.client import Client
 from clusterops.operator import nodes_config
+from clusterops.operator.executor_annotation import through
 from clusterops.operator.nodes_config import RemediationRefused
 from clusterops.operator.nodes_executor import DryRun, Programs
 from clusterops.operator.tickets.file import FileTickets
+from clusterops.operator.tickets.mail import MailTickets
+from clusterops.operator.tickets.notification import AppriseTickets
 from clusterops.operator.tickets.port import NoTickets
 from clusterops.operator.tickets.webhook import WebhookTickets
 
@@ -57,6 +62,37 @@ def test_tickets_go_to_a_folder_or_signed_to_a_webhook(tmp_path):
     assert isinstance(config(tickets=hook).tickets, WebhookTickets)
 
 
+def test_rungs_go_to_programs_and_to_an_agent_of_the_sites():
+    told = {"programs": {"reboot_node": REBOOT}, "annotations": ["reset_gpu"]}
+    assert isinstance(config(**told).executor, DryRun)
+    made = config(enabled=True, **told).executor
+    assert made.can(Rung.REBOOT_NODE)
+    assert not made.can(Rung.RESET_GPU), "there is no connection yet"
+    connected = through(made, Client(None))
+    assert connected.can(Rung.RESET_GPU)
+    assert connected.can(Rung.REBOOT_NODE)
+
+
+def test_tickets_go_by_mail_or_to_the_services_of_a_file(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret-pass\n")
+    mail = {
+        "host": "mail.example.org",
+        "sender": "gpu@example.org",
+        "recipients": ["a@example.org"],
+    }
+    mail |= {"username": "gpu", "passwordFile": str(secret)}
+    made = config(tickets={"mail": mail}).tickets
+    assert isinstance(made, MailTickets)
+    assert made._server.password == "s3cret-pass"
+    services = tmp_path / "services"
+    services.write_text("json://127.0.0.1:1/x\n\n")
+    pytest.importorskip("apprise")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Apprise's own imports
+        assert isinstance(config(tickets={"appriseFile": str(services)}).tickets, AppriseTickets)
+
+
 @pytest.mark.parametrize(
     ("told", "words"),
     [
@@ -75,6 +111,26 @@ def test_tickets_go_to_a_folder_or_signed_to_a_webhook(tmp_path):
         (
             {"tickets": {"webhook": "https://x.example.org", "webhookSecretFile": "/nowhere"}},
             "cannot be used",
+        ),
+        ({"annotations": ["hardware_ticket"]}, "needs no program"),
+        (
+            {"annotations": ["reboot_node"], "programs": {"reboot_node": REBOOT}},
+            "not to both",
+        ),
+        ({"tickets": {"folder": "/x", "appriseFile": "/y"}}, "one way"),
+        ({"tickets": {"appriseFile": "/nowhere"}}, "cannot be used"),
+        (
+            {
+                "tickets": {
+                    "mail": {
+                        "host": "mail.example.org",
+                        "security": "none",
+                        "sender": "gpu@example.org",
+                        "recipients": ["a@example.org"],
+                    }
+                }
+            },
+            "in the clear",
         ),
     ],
 )
