@@ -8,6 +8,9 @@ SHELL := /bin/bash
 export UV_SYSTEM_CERTS := 1
 export UV_PROJECT_ENVIRONMENT := .venv
 
+# Compiled modules are kept: processes under test start in a third of the time.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTHON ?= python3
 WORKERS ?= 2
 BOOTSTRAP := build/uv
@@ -15,7 +18,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(BOOTSTRAP)/bin/uv)
 PYTEST := .venv/bin/python -m pytest
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 # uv comes from pip where it is missing; it then makes .venv exactly as uv.lock says.
 $(UV):
@@ -42,6 +45,12 @@ test: lint .venv/.torch ## everything: lint, types, and all tests
 check: lint ## lint, types, tidy, unit tests without torch: under a minute
 	$(PYTEST) tests/tidy tests/unit -n $(WORKERS) --dist worksteal -m "not slow and not torch"
 
+controlplane: ## build the real Kubernetes, etcd and Kueue of the tests, once (Go modules)
+	$(PYTHON) tests/support/controlplane_build.py
+
+test-cluster: .venv/.base controlplane ## the tests on the real control plane
+	CLUSTEROPS_TEST_CLUSTER=1 $(PYTEST) tests/cluster -n $(WORKERS) --dist worksteal
+
 lint: .venv/.base
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -57,4 +66,4 @@ clean: ## remove what the commands above built
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup demo test check lint soak bench clean
+.PHONY: help setup demo test controlplane test-cluster check lint soak bench clean

@@ -134,8 +134,25 @@ class _Meter:
         return Spent(operations, wall, cpu_seconds(self._process) - self._server, generator)
 
 
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+
+
+def unchunked(body: bytes) -> bytes:
+    """A body without the lengths between its chunks."""
+    pieces, rest = [], body
+    while rest:
+        length, _, rest = rest.partition(b"\r\n")
+        size = int(length, 16)
+        pieces.append(rest[:size])
+        rest = rest[size + 2 :]
+    return b"".join(pieces)
+
+
 class _Requester(asyncio.Protocol):
-    """Sends one request after the other; answers must be successes with a Content-Length."""
+    """Sends one request after the other; answers must be successes.
+
+    Bodies come with a length or in chunks of JSON, which has no line break of HTTP's kind in it.
+    """
 
     def __init__(
         self, waiting: Iterator[bytes], ended: asyncio.Event, *, keep: bool = False
@@ -145,6 +162,8 @@ class _Requester(asyncio.Protocol):
         self._keep = keep
         self._head = b""
         self._missing = 0  # bytes of the body
+        self._chunked = False  # in a body that comes in chunks
+        self._tail = b""
         self._pieces: list[bytes] = []
         self.answered = 0
         self.problem = ""
@@ -152,7 +171,8 @@ class _Requester(asyncio.Protocol):
     @property
     def kept(self) -> bytes:
         """The body of the last answer, when it was to be kept."""
-        return b"".join(self._pieces)
+        body = b"".join(self._pieces)
+        return unchunked(body) if body.endswith(LAST_CHUNK) else body
 
     def connection_made(self, transport: Any) -> None:
         self._write = transport.write
@@ -165,6 +185,9 @@ class _Requester(asyncio.Protocol):
             self._write(request)
 
     def data_received(self, data: bytes) -> None:
+        if self._chunked:
+            self._chunk(data)
+            return
         if not self._missing:
             data = self._head + data
             end = data.find(b"\r\n\r\n")
@@ -177,14 +200,27 @@ class _Requester(asyncio.Protocol):
                 self.problem = data[:2000].decode("latin-1")
                 self._ended.set()
                 return
-            start = head.index(b"content-length: ") + 16
+            self._pieces.clear()
+            start = head.find(b"content-length: ") + 16
+            if start < 16:
+                self._chunked, self._tail = True, b""
+                self._chunk(data[end + 4 :])
+                return
             self._missing = int(head[start:].partition(b"\r\n")[0])
             data = data[end + 4 :]
-            self._pieces.clear()
         self._missing -= len(data)
         if self._keep:
             self._pieces.append(data)
         if not self._missing:
+            self.answered += 1
+            self.send_next()
+
+    def _chunk(self, data: bytes) -> None:
+        if self._keep:
+            self._pieces.append(data)
+        self._tail = (self._tail + data)[-len(LAST_CHUNK) :]
+        if self._tail == LAST_CHUNK:
+            self._chunked = False
             self.answered += 1
             self.send_next()
 
