@@ -7,7 +7,7 @@ of the pairs is held back, by a hash of the prompt, so that no prompt is on both
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -118,6 +118,19 @@ def _place(prompt: str) -> float:
     return int.from_bytes(digest, "big") / 2**64
 
 
+def cut_short(pairs: Sequence[Pair], context: int) -> int:
+    """How many of the pairs have a text that is longer than the context: its beginning does not count."""
+    return sum(
+        any(len(_row(pair.prompt, text)) > context for text in (pair.chosen, pair.rejected))
+        for pair in pairs
+    )
+
+
+def _row(prompt: str, response: str) -> list[int]:
+    stop = _VOCABULARY.stop_tokens[0]
+    return [*_VOCABULARY.encode(prompt), stop, *_VOCABULARY.encode(response), stop]
+
+
 class RewardModel:
     """Scores texts. Its value head is the reward, read at the last token of prompt and response."""
 
@@ -139,9 +152,7 @@ class RewardModel:
         return scores.squeeze(-1)
 
     def _row(self, prompt: str, response: str) -> list[int]:
-        stop = _VOCABULARY.stop_tokens[0]
-        row = [*_VOCABULARY.encode(prompt), stop, *_VOCABULARY.encode(response), stop]
-        return row[-self.settings.context :]
+        return _row(prompt, response)[-self.settings.context :]
 
     def save(self, folder: Path, quality: Quality) -> None:
         """Writes weights, settings and quality."""
@@ -167,8 +178,12 @@ class RewardModel:
         return model
 
 
-def train(pairs: Sequence[Pair], settings: Settings) -> RewardModel:
-    """Trains on the pairs; the same settings give the same weights."""
+def train(
+    pairs: Sequence[Pair],
+    settings: Settings,
+    told: Callable[[int, float], None] = lambda _step, _loss: None,
+) -> RewardModel:
+    """Trains on the pairs; the same settings give the same weights. `told` gets each step's loss."""
     model = RewardModel(settings)
     optimizer = torch.optim.AdamW(
         model.decoder.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
@@ -186,6 +201,7 @@ def train(pairs: Sequence[Pair], settings: Settings) -> RewardModel:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.decoder.parameters(), 1.0)
         optimizer.step()
+        told(step, float(loss.detach()))
     return model
 
 

@@ -110,6 +110,11 @@ def train_reward(
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the model goes.")],
     steps: Annotated[int, typer.Option("--steps", min=1)] = 300,
     lr: Annotated[float, typer.Option("--lr")] = 1e-3,
+    context: Annotated[
+        int, typer.Option("--context", min=8, help="Bytes of prompt and response that count.")
+    ] = 256,
+    width: Annotated[int, typer.Option("--width", min=8, help="Of the model's layers.")] = 64,
+    layers: Annotated[int, typer.Option("--layers", min=1)] = 2,
     held_back: Annotated[float, typer.Option("--held-back", help="Share of the prompts.")] = 0.1,
     seed: Annotated[int, typer.Option("--seed")] = 0,
     output: Output = Format.TABLE,
@@ -119,17 +124,39 @@ def train_reward(
     from rlhf import reward_model
     from rlhf.tasks.task import TaskInvalid
 
-    settings = reward_model.Settings(steps=steps, lr=lr, held_back=held_back, seed=seed)
+    if width % 8:
+        raise errors.CommandError(f"--width {width} is no multiple of 8", code=errors.USAGE)
+    settings = reward_model.Settings(
+        width=width,
+        layers=layers,
+        context=context,
+        steps=steps,
+        lr=lr,
+        held_back=held_back,
+        seed=seed,
+    )
     try:
-        rest, held = reward_model.hold_back(reward_model.read_pairs(pairs), held_back)
+        every = reward_model.read_pairs(pairs)
+        rest, held = reward_model.hold_back(every, held_back)
     except TaskInvalid as error:
         way_out = 'each line is {"prompt": ..., "chosen": ..., "rejected": ...}'
         raise errors.CommandError(str(error), way_out) from None
     printer.say(f"{len(rest)} pairs to train on, {len(held)} held back")
-    model = reward_model.train(rest, settings)
+    if cut := reward_model.cut_short(every, context):
+        printer.say(
+            f"{cut} of {len(every)} pairs have a text beyond {context} bytes, whose beginning will not "
+            "count: --context takes more of it"
+        )
+
+    def told(step: int, loss: float) -> None:
+        if (step + 1) % max(1, steps // 10) == 0:
+            printer.say(f"step {step + 1}/{steps}  loss {loss:.3f}")
+
+    model = reward_model.train(rest, settings, told)
     quality = reward_model.measure(model, held)
     model.save(target, quality)
     _show_quality(quality, output)
+    printer.say(f"to use it: grader.kind=reward-model grader.model={target}")
 
 
 def _show_quality(quality: Any, output: Format) -> None:

@@ -23,6 +23,7 @@ from rlhf.story import settings
 
 _POLL_SECONDS = 0.2
 _DEADLINE_SECONDS = 900.0
+_NEWS_SECONDS = 10.0
 _ENDS = 4
 """Steps whose mean is the first reward, and the last."""
 
@@ -123,7 +124,7 @@ def tell(folder: Path, say: Say) -> Told:
         say(f"  {run.name}: {run.title}")
     # The queue's runs first: they overlap two processes each, the naive one fills the gap.
     order = sorted(runs, key=lambda run: run.name == "naive")
-    _together([(run.name, run.command) for run in order], folder, say)
+    _together([(run.name, run.command) for run in order], folder, say, lambda: how_far(runs))
     curves = {run.name: true_rewards(run.folder) for run in runs}
     digests = {run.name: order_digest(run.folder) for run in runs}
     (folder / "rewards.png").write_bytes(plot_png.png(curves))
@@ -176,17 +177,39 @@ def mean_of(points: Sequence[tuple[float, float]]) -> float:
     return sum(value for _, value in points) / max(1, len(points))
 
 
-def _together(commands: Sequence[tuple[str, tuple[str, ...]]], folder: Path, say: Say) -> None:
-    """Runs commands, as many at once as there are cores; says when each begins and ends."""
+def how_far(runs: Sequence[Run]) -> str:
+    """A line on the runs that have begun and go on; empty when there is none."""
+    steps = [(run.name, len(run.folder.metric_rows())) for run in runs]
+    going_on = [
+        f"{name} {done}/{settings.STEPS}" for name, done in steps if 0 < done < settings.STEPS
+    ]
+    return "  steps: " + ", ".join(going_on) if going_on else ""
+
+
+def _together(
+    commands: Sequence[tuple[str, tuple[str, ...]]],
+    folder: Path,
+    say: Say,
+    news: Callable[[], str] = lambda: "",
+) -> None:
+    """Runs commands, as many at once as there are cores; says when each ends, and `news` now and then."""
     waiting, running = list(commands), dict[str, subprocess.Popen[bytes]]()
     deadline = time.monotonic() + _DEADLINE_SECONDS
+    next_news_at = time.monotonic() + _NEWS_SECONDS
     try:
         while waiting or running:
             while waiting and len(running) < max(1, min(3, os.cpu_count() or 1)):
                 name, command = waiting.pop(0)
                 with (folder / f"{name}.log").open("wb") as log:
                     running[name] = subprocess.Popen(command, stdout=log, stderr=log)
-            _wait_for_one(running, deadline)
+            _wait_for_one(running, min(deadline, next_news_at))
+            if time.monotonic() > deadline:
+                told = f"{', '.join(running)} did not end in {_DEADLINE_SECONDS:g} s"
+                raise StoryFailed(told)
+            if time.monotonic() > next_news_at:
+                next_news_at += _NEWS_SECONDS
+                if line := news():
+                    say(line)
             for name in [name for name, process in running.items() if process.poll() is not None]:
                 code = running.pop(name).returncode
                 if code != 0:
@@ -198,11 +221,12 @@ def _together(commands: Sequence[tuple[str, tuple[str, ...]]], folder: Path, say
             process.wait()
 
 
-def _wait_for_one(running: Mapping[str, "subprocess.Popen[bytes]"], deadline: float) -> None:
+def _wait_for_one(running: Mapping[str, "subprocess.Popen[bytes]"], until: float) -> None:
+    """Waits until one has ended, or until a time on the monotonic clock."""
     first = next(iter(running.values()))
     while all(process.poll() is None for process in running.values()):
-        if time.monotonic() > deadline:
-            raise StoryFailed(f"{', '.join(running)} did not end in {_DEADLINE_SECONDS:g} s")
+        if time.monotonic() > until:
+            return
         try:
             first.wait(_POLL_SECONDS)
         except subprocess.TimeoutExpired:

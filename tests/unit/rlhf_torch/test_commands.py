@@ -132,11 +132,20 @@ def test_a_reward_model_is_trained_from_the_command_line(tmp_path, capsys):
         )
     )
     words = ["rlhf", "train-reward", str(pairs), str(tmp_path / "model"), "--steps", "8"]
-    assert main([*words, "--held-back", "0.3", "-o", "json"]) == 0
-    quality = json.loads(capsys.readouterr().out)
+    small = ["--held-back", "0.3", "--context", "12", "--width", "16", "--layers", "1"]
+    assert main([*words, *small, "-o", "json"]) == 0
+    captured = capsys.readouterr()
+    assert "40 of 40 pairs have a text beyond 12 bytes" in captured.err
+    assert "step 8/8" in captured.err
+    assert "grader.kind=reward-model" in captured.err
+    quality = json.loads(captured.out)
     assert 0 <= quality["accuracy"] <= 1
     assert quality["pairs"] > 4
     assert (tmp_path / "model/reward_model.safetensors").exists()
+    settings = json.loads((tmp_path / "model/settings.json").read_text())
+    assert (settings["context"], settings["width"], settings["layers"]) == (12, 16, 1)
+    assert main([*words, "--width", "12"]) == 2
+    capsys.readouterr()
     pairs.write_text("{}")
     assert main(words) == 1
     assert "entry 1" in capsys.readouterr().err

@@ -113,7 +113,7 @@ def finished_story(folder):
 def test_the_outcome_is_told_in_words_and_as_json(tmp_path, monkeypatch):
     finished_story(tmp_path)
     commands = []
-    monkeypatch.setattr(telling, "_together", lambda found, _folder, _say: commands.extend(found))
+    monkeypatch.setattr(telling, "_together", lambda found, *_: commands.extend(found))
     said: list[str] = []
     told = telling.tell(tmp_path, said.append)
     assert [name for name, _ in commands] == ["warm-up", "ordered", "undisturbed", "naive"]
@@ -130,6 +130,19 @@ def test_the_outcome_is_told_in_words_and_as_json(tmp_path, monkeypatch):
     assert any("in the same order: yes." in line for line in said)
 
 
+def test_how_far_the_runs_are_is_told_while_they_go_on(tmp_path):
+    runs = telling.runs_below(tmp_path, tmp_path / "warm")
+    assert telling.how_far(runs) == ""
+    for run, steps in zip(runs, (3, settings.STEPS, 7), strict=True):
+        run.folder.path.mkdir()
+        for step in range(steps):
+            run.folder.append_metrics({"step": step})
+    assert (
+        telling.how_far(runs)
+        == f"  steps: naive 3/{settings.STEPS}, undisturbed 7/{settings.STEPS}"
+    )
+
+
 def test_a_run_that_fails_is_told_with_its_last_words(tmp_path, capsys, monkeypatch):
     broken = telling.Run("naive", "broken", ("false",), RunFolder(tmp_path / "naive"))
     monkeypatch.setattr(telling, "runs_below", lambda _folder, _start: (broken,))
@@ -138,10 +151,18 @@ def test_a_run_that_fails_is_told_with_its_last_words(tmp_path, capsys, monkeypa
     assert "ended with code" in capsys.readouterr().err
 
 
-def test_processes_run_side_by_side_and_leave_their_words_in_files(tmp_path):
+def test_processes_run_side_by_side_and_leave_their_words_in_files(tmp_path, monkeypatch):
     said: list[str] = []
     telling._together([("one", ("echo", "1")), ("two", ("echo", "2"))], tmp_path, said.append)
     assert sorted(said) == ["one is done", "two is done"]
     assert (tmp_path / "two.log").read_text() == "2\n"
+    monkeypatch.setattr(telling, "_NEWS_SECONDS", 0.0)
+    telling._together([("slow", ("sleep", "0.3"))], tmp_path, said.append, lambda: "on its way")
+    assert said[2] == "on its way"
+    assert said[-1] == "slow is done"
+    monkeypatch.setattr(telling, "_DEADLINE_SECONDS", 0.2)
+    with pytest.raises(telling.StoryFailed, match=r"hung did not end in 0\.2 s"):
+        telling._together([("hung", ("sleep", "60"))], tmp_path, said.append)
+    monkeypatch.undo()
     with pytest.raises(telling.StoryFailed, match="boom"):
         telling._together([("bad", ("sh", "-c", "echo boom; exit 3"))], tmp_path, said.append)
