@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 openai = pytest.importorskip("openai")
 
 from support.kv_models import parameters
-from support.serving_process import CONTEXT, NAME, SECONDS, command, run_of_letters, serving
+from support.serving_process import CONTEXT, NAME, SECONDS, Served, command, run_of_letters, serving
 
 from rlhf.generation import PlainEngine, drain
 from rlhf.run_policy import policy_of
@@ -133,14 +133,24 @@ def test_without_the_key_nobody_is_answered(server) -> None:
             other.completions.create(model=NAME, prompt="a")
 
 
-def test_told_to_stop_it_answers_what_is_under_way_and_takes_nothing_new(run, tmp_path) -> None:
-    """Of a weights file, under another name and without a key."""
+def test_started_by_a_person_it_shows_a_line_to_try_and_told_to_stop_it_finishes_what_is_under_way(
+    run, tmp_path
+) -> None:
+    """Of a weights file and under another name; the key is shown by its file alone."""
     weights = run.weights / "version_00000003.safetensors"
-    with serving(tmp_path / "home", weights, "--no-key", "--name", "mine") as made:
-        assert (made.said["keyFile"], made.said["policyVersion"]) == (None, 3)
-        assert not (tmp_path / "home").exists()
+    words = ["serve", str(weights), "--port", "0", "--name", "mine"]
+    process = command(tmp_path / "home", *words)
+    try:
+        lines = [process.stderr.readline().strip() for _ in range(7)]
+        assert "serving 'mine', policy version 3" in lines[1], lines
+        key_file = tmp_path / "home/rlhf-serve.key"
+        assert lines[3].startswith("curl http://127.0.0.1:")
+        assert '"prompt": "Hello"' in lines[3]
+        assert str(key_file) in lines[3]
+        made = Served(process, {"url": lines[1].split()[-1], "keyFile": str(key_file)})
+        assert made.key not in "".join(lines)
         asked = {"model": "mine", "prompt": "a", "max_tokens": 400, "logit_bias": GO_ON}
-        with made.client(api_key="none") as client:
+        with made.client() as client:
             with client.completions.create(**asked, stream=True) as stream:
                 pieces = [next(iter(stream))]
                 made.stop()
@@ -149,6 +159,10 @@ def test_told_to_stop_it_answers_what_is_under_way_and_takes_nothing_new(run, tm
             with pytest.raises((openai.InternalServerError, openai.APIConnectionError)):
                 client.completions.create(**asked)
         code, told = made.ended()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
     assert code == 0, told
     assert "Traceback" not in told
 
@@ -157,7 +171,7 @@ def test_told_to_stop_it_answers_what_is_under_way_and_takes_nothing_new(run, tm
     ("words", "code", "said"),
     [
         (["serve", "{here}/none"], 3, "none does not exist"),
-        (["serve", "{here}"], 3, "neither the folder of a run"),
+        (["serve", "{here}", "--no-key"], 3, "neither the folder of a run"),
         (["serve", "{here}", "--key-file", "{here}/open"], 1, "others may read"),
         (["serve", "{here}", "--host", "0.0.0.0"], 1, "without TLS"),
         (["serve", "{here}", "--key-file", "{here}/open", "--no-key"], 2, "not both"),
@@ -174,19 +188,5 @@ def test_what_keeps_it_from_starting_is_said(tmp_path, capsys, monkeypatch, word
     port = ["--port", "0"]
     assert main(["rlhf", *[word.format(here=tmp_path) for word in words], *port]) == code
     assert said in capsys.readouterr().err
-
-
-def test_the_line_to_try_is_one_that_works(run, tmp_path) -> None:
-    """As a person reads it, on standard error; and the key of the first start is kept."""
-    process = command(tmp_path / "home", "serve", str(run.path), "--port", "0")
-    try:
-        lines = [process.stderr.readline().strip() for _ in range(4)]
-        assert "serving 'letters', policy version 4" in lines[1], lines
-        key = (tmp_path / "home/rlhf-serve.key").read_text()
-        assert "curl http://127.0.0.1:" in lines[3]
-        assert '"prompt": "Hello"' in lines[3]
-        assert key.strip() not in "".join(lines)
-    finally:
-        process.terminate()
-        process.communicate(timeout=SECONDS)
-    assert process.returncode == 0
+    own_key = not {"--no-key", "--key-file"} & set(words)
+    assert (tmp_path / "home/rlhf-serve.key").exists() == own_key
