@@ -13,6 +13,7 @@ KERNEL_FACILITY = 0
 MAX_RECORD_BYTES = 16_384
 """Twice the longest that any kernel prints; a read into less fails with EINVAL."""
 
+_HEAD = re.compile(rb"(\d{1,5}),(\d{1,19}),(\d{1,18}),[^;]{0,200};")
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
@@ -37,16 +38,10 @@ class Head(msgspec.Struct, frozen=True, gc=False):
 
 def head(raw: bytes) -> Head | None:
     """The numbers in front of the message, None when they are not those of a record."""
-    before, separator, _ = raw.partition(b";")
-    fields = before.split(b",", 4)
-    if not separator or len(fields) < 4 or len(before) > 256:
+    found = _HEAD.match(raw)
+    if found is None:
         return None
-    priority, sequence, microseconds = fields[:3]
-    # isdigit: int() would also take signs, blanks and underscores.
-    if not (priority.isdigit() and sequence.isdigit() and microseconds.isdigit()):
-        return None
-    if len(priority) > 5 or len(sequence) > 19 or len(microseconds) > 18:
-        return None
+    priority, sequence, microseconds = found.groups()
     return Head(int(priority) >> 3, int(sequence), int(microseconds))
 
 

@@ -7,8 +7,9 @@ tried again; the sources' positions stay behind with it.
 No clock, no input or output of its own besides the ledger that it is given.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -40,6 +41,8 @@ from health.verdict.node import NodeVerdict, judge_node
 
 MAX_UNKEPT = 50_000
 """Events that wait in memory for a disk with room."""
+PIECE = 4096
+"""Events that are kept together."""
 BOOT_BEGAN = -1
 """A number that no record has: each boot begins once."""
 
@@ -168,13 +171,28 @@ class WatchState:
         )
         counts = dict(intake.counts)
         events = self._events(intake, clock, counts)
-        passed = []
-        for event in events:
-            if self._gate.passes(event):
-                passed.append(event)
-            else:
-                counts["repeats_not_kept"] = counts.get("repeats_not_kept", 0) + 1
-        new = self._keep(passed, intake.positions, counts)
+        taken = 0
+        # In pieces, so that a burst takes no memory for all of itself. What a kill leaves between two
+        # pieces is read again and known by its numbers; records without numbers stay together.
+        size = PIECE if intake.source is Source.KMSG else None
+        piece = list(islice(events, size))
+        while following := list(islice(events, size)):
+            taken += self._take_piece(piece, {}, {}, counts)
+            piece = following
+        return taken + self._take_piece(piece, intake.positions, counts, counts)
+
+    def _take_piece(
+        self,
+        events: list[Event],
+        positions: Mapping[str, Position],
+        kept_counts: dict[str, int],
+        counts: dict[str, int],
+    ) -> int:
+        passed = [event for event in events if self._gate.passes(event)]
+        if len(passed) < len(events):
+            left = len(events) - len(passed)
+            counts["repeats_not_kept"] = counts.get("repeats_not_kept", 0) + left
+        new = self._keep(passed, positions, kept_counts)
         for event in new:
             self._fold(event)
         return len(new)
@@ -209,30 +227,31 @@ class WatchState:
 
     # Events
 
-    def _events(self, intake: Intake, clock: Clock, counts: dict[str, int]) -> list[Event]:
+    def _events(self, intake: Intake, clock: Clock, counts: dict[str, int]) -> Iterator[Event]:
         # Seen goes before what was recorded: that a source begins to watch comes first.
-        events = [
-            Event(self.boot.at(seen.uptime), seen.what, self.boot.id, seen.source, seen.sequence,
-                  text=seen.text, operational=seen.operational)
-            for seen in intake.seen
-        ]  # fmt: skip
-        self._read(intake.records, intake.source, lines.line, events, counts)
-        self._read(intake.traced, Source.TRACE, trace_events.line, events, counts)
+        for seen in intake.seen:
+            yield Event(
+                self.boot.at(seen.uptime), seen.what, self.boot.id, seen.source, seen.sequence,
+                text=seen.text, operational=seen.operational,
+            )  # fmt: skip
+        yield from self._read(intake.records, intake.source, lines.line, counts)
+        yield from self._read(intake.traced, Source.TRACE, trace_events.line, counts)
         if intake.lost:
             lost = RecordsLost(intake.lost)
-            events.append(Event(self.boot.at(clock.uptime), lost, self.boot.id, intake.source))
-        return events
+            yield Event(self.boot.at(clock.uptime), lost, self.boot.id, intake.source)
 
     def _read(
         self,
         records: Sequence[KernelRecord],
         source: Source,
         read: Callable[[str], Line],
-        events: list[Event],
         counts: dict[str, int],
-    ) -> None:
+    ) -> Iterator[Event]:
+        boots: dict[str, Boot | None] = {}
         for record in records:
-            boot = self._boot_of(record.boot)
+            if record.boot not in boots:
+                boots[record.boot] = self._boot_of(record.boot)
+            boot = boots[record.boot]
             if boot is None:
                 counts["record_of_unknown_boot"] = counts.get("record_of_unknown_boot", 0) + 1
                 continue
@@ -242,10 +261,8 @@ class WatchState:
                 counts[reason] = counts.get(reason, 0) + 1
                 continue
             at = boot.at(record.monotonic_us / 1e6)
-            events.append(
-                Event(
-                    at, line.what, boot.id, source, record.sequence, record.monotonic_us, line.body
-                )
+            yield Event(
+                at, line.what, boot.id, source, record.sequence, record.monotonic_us, line.body
             )
 
     def _boot_of(self, boot_id: str) -> Boot | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from health import report, shipped
+from health import report, shipped, watch_state
 from health.actions import Action
 from health.events import (
     Ending,
@@ -253,3 +253,39 @@ def test_any_history_gives_the_same_verdict_however_it_is_cut(tmp_path_factory, 
     assert told(state, end) == told(whole, end)
     whole_ledger.close()
     cut_ledger.close()
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+def test_a_kill_between_two_pieces_of_a_burst_neither_loses_nor_doubles(
+    ledger, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(watch_state, "PIECE", 10)
+    burst = Intake(
+        [xid(94, n, 1.0 + 20 * n, bus=f"{n % 4:02x}") for n in range(35)],
+        positions={"kmsg": Position("b1", 34)},
+        counts={"read": 35},
+    )
+    whole = opened(Ledger(tmp_path / "whole.db"))
+    whole.take(burst, clock(800.0))
+    for killed_at in range(1, 5):
+        state, record, calls = opened(ledger), ledger.record, []
+
+        def dying(events, *, record=record, calls=calls, killed_at=killed_at, **more):
+            calls.append(len(events))
+            if len(calls) == killed_at:
+                raise Killed
+            return record(events, **more)
+
+        monkeypatch.setattr(ledger, "record", dying)
+        with pytest.raises(Killed):
+            state.take(burst, clock(800.0))
+        monkeypatch.setattr(ledger, "record", record)
+        assert ledger.position("kmsg") is None, "what is not kept to its end is read again"
+    after = opened(ledger)
+    after.take(burst, clock(800.0))
+    assert told(after, clock(800.0)) == told(whole, clock(800.0))
+    assert ledger.counts() == whole._ledger.counts()
+    whole._ledger.close()
