@@ -101,7 +101,14 @@ async def _play_node(made: Cluster, job: str, seen: list[tuple[str, str]]) -> No
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize(
     "point",
-    ["create-workload", "write-job-status", "create-pod", "evict-workload", "release-quota"],
+    [
+        "create-workload",
+        "write-job-status",
+        "create-pod",
+        "evict-workload",
+        "end-pod",
+        "release-quota",
+    ],
 )
 async def test_a_killed_operator_goes_on_where_it_was(
     embedded_server: EmbeddedServer, tmp_path: Path, side: str, point: str
