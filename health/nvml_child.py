@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from health.nvml_calls import Questioner
 from health.nvml_events import WAIT_MS, EventSet, Pairing
-from health.nvml_inventory import inventory
+from health.nvml_inventory import driver_version, inventory
 from health.nvml_messages import Asking, Device, Done, Failed, Happened, Message, encode
 
 ENDED, NVML_FAILED = 0, 3
@@ -59,7 +59,8 @@ class Child:
                 self._say(Asking(device))
                 self._say(questioner.ask(device, handle))
             if not self._told_to_end:
-                self._say(Done(time.monotonic() - self._events_at))
+                driver = driver_version() if ready.driver is None else None
+                self._say(Done(time.monotonic() - self._events_at, driver))
         self._told_to_end = True
         if self._listener is not None:
             self._listener.join()

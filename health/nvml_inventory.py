@@ -32,8 +32,12 @@ def inventory(slots: Path = PCI_SLOTS) -> tuple[Ready, dict[Device, Any]]:
             continue
         handles[device] = handle
         boards.append(_board(device, handle, slots))
-    driver = word(pynvml.nvmlSystemGetDriverVersion)
-    return Ready(driver, tuple(boards), silent), handles
+    return Ready(driver_version(), tuple(boards), silent), handles
+
+
+def driver_version() -> str | None:
+    """The driver's version, None when it cannot be told now."""
+    return word(pynvml.nvmlSystemGetDriverVersion)
 
 
 def word(question: Any, *arguments: Any) -> str | None:

@@ -103,6 +103,8 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
     event_wait_seconds: float
     """Since the wait for events last returned."""
+    driver: str | None = None
+    """The driver's version when the beginning could not tell it."""
 
 
 Message = Ready | Failed | Asking | Values | Happened | Done

@@ -183,6 +183,8 @@ class NvmlSource:
                 self._happened(message)
             elif isinstance(message, Done):
                 break
+        # How codes are decoded depends on it, so one failed question must not leave it open for ever.
+        self.driver = message.driver or self.driver
         waiting = message.event_wait_seconds
         if waiting > self._pace.deadline:
             raise ChildHangs(waiting, None)

@@ -207,6 +207,43 @@ async def test_events_with_traits_are_told_once_with_their_xid(tmp_path, librari
     assert watch.operational[watch.events.index(hint)].simulated
 
 
+async def test_5_a_driver_version_that_could_not_be_read_is_asked_for_again(scenario):
+    scenario.set(error__driver_version=999)
+    async with Watch(scenario).running() as watch:
+        await watch.rounds(1)
+        assert watch.source.driver is None
+        scenario.unset("error.driver_version")
+        await watch.while_not(lambda: watch.source.driver == "580.65.06", "the driver's version")
+        assert watch.source.restarts == 0
+
+
+async def test_10_links_end_where_nvml_says_and_not_at_the_most_there_can_be(scenario):
+    """The A100 has 12 of 18: the thirteenth is not supported, which is the end and no fault."""
+    scenario.gpu(0, links=12)
+    watch = await one_round(scenario)
+    assert watch.about(Quantity.LINKS_DOWN, FIRST) == [0]
+    assert watch.about(Quantity.DEVICE_ERROR, FIRST) == [0]
+
+
+async def test_a_link_that_was_down_before_a_restart_is_still_missed(scenario):
+    scenario.set(devices=2)
+    scenario.gpu(0, links=12, link__3=0)
+    told = {(FIRST, Quantity.LINKS_DOWN): 1}
+    async with Watch(scenario, told=told).running() as watch:
+        await watch.rounds(2)
+        assert watch.about(Quantity.LINKS_DOWN, FIRST) == []
+        scenario.gpu(0, link__3=1)
+        await watch.until(Reading(Quantity.LINKS_DOWN, 0, FIRST))
+
+
+async def test_a_gpu_with_fewer_links_than_its_siblings_misses_them_from_the_start(scenario):
+    scenario.set(devices=2)
+    scenario.gpu(0, links=12)
+    scenario.gpu(1, links=12, link__7=0)
+    watch = await one_round(scenario)
+    assert watch.about(Quantity.LINKS_DOWN, SECOND) == [1]
+
+
 async def test_whether_xids_are_heard_is_told_and_told_back(scenario):
     scenario.set(devices=2)
     scenario.gpu(1, event_types=0x3)
