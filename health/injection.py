@@ -26,6 +26,8 @@ class Fault:
     """What the driver prints; {pci} is the GPU's place, {uuid} and {serial} are its own."""
     gpu: dict[str, int] = field(default_factory=dict)
     """How the GPU is afterwards, as the checks after a repair would find it."""
+    ends_programs: bool = False
+    """Whether the programs that use the GPU end with it."""
 
 
 _IDENTITY = (
@@ -45,6 +47,7 @@ FAULTS = {
             f"NVRM: Xid (PCI:{{pci}}): 45, {_PLAIN}, Ch 00000008",
         ),
         {"missing": 1},
+        ends_programs=True,
     ),
     "uncontained": Fault(
         "a memory error that may have hit every program (Xid 95), and a reset is due (Xid 154)",
@@ -56,6 +59,7 @@ FAULTS = {
             "(GPU Reset Required)",
         ),
         {"recovery_action": 1},
+        ends_programs=True,
     ),
     "drain": Fault(
         "an NVLink that is to be reset once its jobs have saved (Xid 154, Drain and Reset)",

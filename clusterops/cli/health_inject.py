@@ -74,6 +74,9 @@ def inject(
     machine.set_gpu(gpu, quantities)
     append(machine.kmsg, injection.lines(chosen, gpu, name))
     output.say(f"GPU {gpu} of {name}: {chosen.about}")
+    if chosen.ends_programs:
+        ended = machines.end_programs(folder, name, gpu)
+        output.say(f"programs that it took along: {ended}")
     output.say("see what follows with: clusterops health nodes")
 
 

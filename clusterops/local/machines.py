@@ -108,6 +108,25 @@ def reboot(folder: StateFolder, node: str) -> None:
         raise TimeoutError(f"the processes of node {node} do not end")
 
 
+def end_programs(folder: StateFolder, node: str, gpu: int) -> int:
+    """Ends the programs that use a GPU of a simulated machine, as losing it ends real ones: at once.
+    Returns how many there were.
+    """
+    place = os.fsencode(folder.node(node) / "tmp") + b"/"
+    ended = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            pairs = (one.partition(b"=") for one in (entry / "environ").read_bytes().split(b"\0"))
+            told = {name: value for name, _, value in pairs}
+            devices = told.get(b"CUDA_VISIBLE_DEVICES", b"").split(b",")
+            if told.get(b"TMPDIR", b"").startswith(place) and str(gpu).encode() in devices:
+                os.kill(int(entry.name), signal.SIGKILL)
+                ended += 1
+    return ended
+
+
 def remediation(folder: StateFolder, simulated: bool) -> dict[str, Any]:
     """What the operator of local mode may do: to simulated machines all, to real ones nothing but
     write tickets. The operator's configuration, as it reads it.

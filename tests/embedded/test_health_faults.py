@@ -31,7 +31,7 @@ COURSE = [
 ]
 
 
-async def break_a_gpu(watch: Watch, *, program_dies: bool) -> str:
+async def break_a_gpu(watch: Watch, *fault: str, dies_first: bool = False) -> str:
     """Runs the job, and breaks a GPU under it once it has saved twice; the node that is broken."""
     await watch.client.create(names.TRAINING_JOBS, steady_job())
 
@@ -41,11 +41,11 @@ async def break_a_gpu(watch: Watch, *, program_dies: bool) -> str:
     await watch.until("two checkpoints", has_saved)
     node = await watch.running_on(1)
     assert node is not None
-    if program_dies:
-        # As a program does that has lost its GPU: before anybody knows why.
+    if dies_first:
+        # As a program may that has lost its GPU: before anybody knows why.
         (pid,) = watch.job_processes()
         os.kill(pid, signal.SIGKILL)
-    watch.command("health", "inject", "bus", "--node", node, "--stays")
+    watch.command("health", "inject", *fault, "--node", node)
     return node
 
 
@@ -104,9 +104,39 @@ async def test_a_job_loses_a_gpu_and_goes_on_and_the_node_comes_back_when_it_is_
     run: LocalRun,
 ) -> None:
     async with watched(run) as watch:
-        broken = await break_a_gpu(watch, program_dies=False)
+        broken = await break_a_gpu(watch, "bus", "--stays")
         await see_it_through(watch, broken)
         await check(watch, broken)
+
+
+async def test_where_a_fault_leaves_time_the_job_saves_first_and_a_reset_is_enough(
+    run: LocalRun,
+) -> None:
+    async with watched(run) as watch:
+        broken = await break_a_gpu(watch, "drain")
+
+        async def given_back() -> bool:
+            return watch.states[-1:] == [(broken, "reset_gpu", "Done")] and watch.taints[-1] == (
+                broken,
+                None,
+            )
+
+        await watch.until("the node to be given back", given_back)
+        assert [state for _, rung, state in watch.states if rung == "reset_gpu"] == [
+            "Draining",
+            "Running",
+            "Verifying",
+            "Done",
+        ]
+
+        async def elsewhere() -> str | None:
+            return await watch.running_on(2)
+
+        assert await watch.until("the job to go on", elsewhere) != broken
+        first = (await watch.status())["attempts"][0]
+        assert (first["cause"], first["lostSteps"]) == ("NodeFault", 0)
+        assert watch.began() == [0, first["durableStep"]]
+        assert watch.tickets() == []
 
 
 TURNS = itertools.cycle([KILLED[:1], KILLED[1:]])
@@ -126,7 +156,7 @@ async def test_the_program_dying_first_and_daemons_and_operator_killed_at_every_
 ) -> None:
     async with watched(run) as watch:
         watch.on_state = lambda: watch.kill(*killed())
-        broken = await break_a_gpu(watch, program_dies=True)
+        broken = await break_a_gpu(watch, "bus", "--stays", dies_first=True)
         watch.kill(*KILLED)
         await see_it_through(watch, broken)
         await check(watch, broken)

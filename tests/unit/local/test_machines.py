@@ -72,6 +72,28 @@ def test_a_reboot_ends_the_nodes_own_processes_and_no_others(folder):
         kept.wait()
 
 
+def test_a_lost_gpu_takes_along_the_programs_that_use_it_and_no_others(folder):
+    """Told by the GPUs and the temporary folder that the node's agent gave them."""
+    sleeping = [sys.executable, "-c", "import signal; signal.pause()"]
+    uses = [("local-0", "0,1"), ("local-0", "2"), ("local-1", "1"), ("local-0", "")]
+    programs = [
+        subprocess.Popen(
+            sleeping,
+            env={"TMPDIR": str(folder.node(node) / "tmp" / "x"), "CUDA_VISIBLE_DEVICES": gpus},
+        )
+        for node, gpus in uses
+    ]
+    try:
+        assert machines.end_programs(folder, "local-0", 1) == 1
+        assert programs[0].wait(10) == -9
+        assert [program.poll() for program in programs[1:]] == [None] * 3
+        assert machines.end_programs(folder, "local-0", 1) == 0
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
 def test_a_node_without_a_simulated_machine_is_not_rebooted(folder):
     with pytest.raises(LookupError, match="no simulated machine"):
         machines.reboot(folder, "local-0")
