@@ -64,9 +64,10 @@ async def play(stage: Stage) -> FaultReport:
         cause=str(first.get("cause") or ""),
         line_to_verdict_seconds=round(verdict_at - line_at, 2),
         line_to_resumed_seconds=round((story.resumed_at or 0.0) - line_at, 2),
-        last_step=int(first.get("lastStep") or 0),
+        # Printed or reported, whichever is more: what the job did last, nobody may have heard.
+        last_step=max(story.reached, int(first.get("lastStep") or 0)),
         saved_step=int(first.get("durableStep") or 0),
-        lost_steps=int(first.get("lostSteps") or 0),
+        resumed_step=story.resumed_step,
         tickets=len(tickets),
         given_back=not await _tainted(stage, node),
         state_sha256=state,

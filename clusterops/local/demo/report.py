@@ -103,15 +103,20 @@ class FaultReport:
     line_to_resumed_seconds: float
     last_step: int
     saved_step: int
-    lost_steps: int
+    resumed_step: int
     tickets: int
     given_back: bool
     state_sha256: str
     undisturbed_sha256: str
 
+    @property
+    def lost_steps(self) -> int:
+        """Steps that were done twice."""
+        return max(0, self.last_step - self.resumed_step)
+
     def to_json(self) -> dict[str, Any]:
         """The object that is written to the report file."""
-        return _camel_case(asdict(self))
+        return {**_camel_case(asdict(self)), "lostSteps": self.lost_steps}
 
     def problems(self) -> list[str]:
         """What did not go as it must; empty after a good run."""
@@ -120,8 +125,8 @@ class FaultReport:
             (self.cause == "NodeFault", f"the attempt ended for {self.cause}, not for its node"),
             (self.resumed_on != self.node, f"{self.job} went on on the broken node"),
             (
-                self.lost_steps <= self.last_step - self.saved_step,
-                f"{self.lost_steps} steps were lost, more than since the last checkpoint",
+                0 < self.saved_step <= self.resumed_step,
+                f"{self.job} went on at step {self.resumed_step}, and {self.saved_step} was saved",
             ),
             (self.tickets == 1, f"{self.tickets} tickets were written, one was due"),
             (self.given_back, f"{self.node} was not given back"),

@@ -27,6 +27,9 @@ class JobStory:
     first_step_at: float | None = None
     resumed_at: float | None = None
     """When a later attempt first said where it goes on."""
+    resumed_step: int = 0
+    reached: int = 0
+    """The furthest step that the attempt before had printed."""
     last_step: int = 0
     status: dict[str, Any] = field(default_factory=dict)
     outcome: str = ""
@@ -125,11 +128,11 @@ class Timeline:
         match = STEP.search(line)
         if match is None:
             return []
-        story.last_step = int(match.group(1))
+        before, story.last_step = story.last_step, int(match.group(1))
         if story.first_step_at is None:
             story.first_step_at = at
         elif line.startswith(STARTS):
-            story.resumed_at = at
+            story.resumed_at, story.resumed_step, story.reached = at, story.last_step, before
         return [Told(at, job, line.strip())]
 
     def see_health(self, node_health: Mapping[str, Any], at: float) -> list[Told]:

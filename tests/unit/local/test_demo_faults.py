@@ -54,10 +54,13 @@ def test_where_a_later_attempt_goes_on_is_when_the_job_is_back():
     assert timeline.story("a").resumed_at is None
     timeline.see_log("a", "start at step 3/9", 5.0)
     assert timeline.story("a").resumed_at == 5.0
+    timeline.see_log("a", "step 9/9 value z", 6.0)
+    story = timeline.story("a")
+    assert (story.reached, story.resumed_step, story.last_step) == (3, 3, 9)
 
 
 GOOD = FaultReport(
-    40.0, "a", "Succeeded", "n1", "n2", "NodeFault", 0.1, 1.5, 116, 100, 16, 1, True, "ab", "ab"
+    40.0, "a", "Succeeded", "n1", "n2", "NodeFault", 0.1, 1.5, 116, 100, 100, 1, True, "ab", "ab"
 )
 
 
@@ -69,6 +72,7 @@ def test_a_good_run_has_no_problems_and_fits_a_terminal():
     assert sum(widths) + 2 * (len(widths) - 1) <= 110
     assert "given back" in GOOD.closing()
     assert GOOD.to_json()["lineToResumedSeconds"] == 1.5
+    assert GOOD.to_json()["lostSteps"] == 16
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,8 @@ def test_a_good_run_has_no_problems_and_fits_a_terminal():
         ({"outcome": "Failed"}, "ended as Failed"),
         ({"cause": "UserError"}, "not for its node"),
         ({"resumed_on": "n1"}, "on the broken node"),
-        ({"lost_steps": 17}, "17 steps were lost"),
+        ({"resumed_step": 80}, "went on at step 80, and 100 was saved"),
+        ({"saved_step": 0, "resumed_step": 0}, "0 was saved"),
         ({"tickets": 2}, "2 tickets"),
         ({"given_back": False}, "not given back"),
         ({"state_sha256": "cd"}, "another state"),
