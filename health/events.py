@@ -248,15 +248,7 @@ class RecordsLost(msgspec.Struct, frozen=True, tag="records_lost", gc=False):
 
 Fault = Xid | SXid | SXidDetail | FallenOff | Identity | Hint
 What = (
-    Fault
-    | Reading
-    | Wiring
-    | Counters
-    | Watching
-    | JobEnded
-    | ActionTaken
-    | Verified
-    | RecordsLost
+    Fault | Reading | Wiring | Counters | Watching | JobEnded | ActionTaken | Verified | RecordsLost
 )
 
 

@@ -74,6 +74,11 @@ def _gpu(gpu: GpuVerdict, verdict: NodeVerdict, wall: Wall) -> dict[str, Any]:
     }
     board = {"serial": gpu.serial, "vbios": gpu.vbios, "driver": gpu.driver}
     result |= {name: printable(text, 60) for name, text in board.items() if text}
+    if gpu.resets_with:
+        uuids = {each.device: each.uuid for each in verdict.gpus}
+        result["resetsWith"] = [
+            gpu_name(str(each), uuids.get(each)) for each in gpu.resets_with[:MAX_GPUS]
+        ]
     if gpu.slot:
         result["slot"] = printable(gpu.slot, 120)
     about = [

@@ -107,6 +107,8 @@ class Gpu(WireModel):
     """Where it sits: chassis, slot and module, as far as they are known."""
     driver: Annotated[StrictStr, Field(max_length=64)] | None = None
     """The version of the driver that it runs with."""
+    resets_with: Annotated[tuple[Word, ...], Field(max_length=MAX_GPUS)] = ()
+    """The other GPUs, by UUID, that the hardware resets together with it."""
     verdict: Verdict
     """What should happen to it."""
     evidence: Annotated[tuple[Evidence, ...], Field(max_length=MAX_EVIDENCE)] = ()

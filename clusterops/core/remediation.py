@@ -178,7 +178,10 @@ def _running(node: NodeView, remedy: Remedy, now: float, ladder: Ladder) -> Deci
         gone = _overtaken(node, remedy)
         if gone is not None:
             return _verify(node, remedy, now, ladder, gone)
-        gpus = next((i.gpus for i in node.incidents if i.id == remedy.incident), ())
+        incident = next((i for i in node.incidents if i.id == remedy.incident), None)
+        gpus = incident.gpus if incident is not None else ()
+        if incident is not None and remedy.rung is Rung.RESET_GPU:
+            gpus = incident.resets or incident.gpus
         order = Execute(
             remedy.key, remedy.rung, remedy.incident, remedy.boot_id, gpus, remedy.expires
         )

@@ -19,6 +19,8 @@ class OpenIncident:
     """The code it follows from, as `xid-79`."""
     boot_id: str = ""
     gpus: tuple[str, ...] = ()
+    resets: tuple[str, ...] = ()
+    """All GPUs that a reset concerns when the hardware resets some together; none = those alone."""
 
 
 class Execution(StrEnum):

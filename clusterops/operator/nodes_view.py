@@ -7,6 +7,7 @@ restart lies beside it in one annotation, written in the same request.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,7 +52,17 @@ def incidents(health: Mapping[str, Any]) -> tuple[OpenIncident, ...]:
     verdict = _verdict(status.get("verdict"))
     if rung_for(verdict) is not None and all(each.verdict is not verdict for each in found):
         found.append(_of_readings(verdict, "", status.get("evidence") or ()))
-    return tuple(found)
+    together = {
+        str(gpu.get("uuid", "")): [str(other) for other in gpu.get("resetsWith") or ()]
+        for gpu in status.get("gpus") or ()
+    }
+    return tuple(_with_tied(each, together) for each in found)
+
+
+def _with_tied(incident: OpenIncident, together: Mapping[str, list[str]]) -> OpenIncident:
+    """The incident with all that a reset concerns, when that is more than the GPUs themselves."""
+    tied = {other for gpu in incident.gpus for other in together.get(gpu, ())}
+    return replace(incident, resets=tuple(sorted({*incident.gpus, *tied}))) if tied else incident
 
 
 def concerns(health: Mapping[str, Any]) -> bool:

@@ -44,6 +44,8 @@ class GpuVerdict(msgspec.Struct, frozen=True):
     slot: str | None = None
     """Where the board sits, as people find it."""
     driver: str | None = None
+    resets_with: tuple[PciAddress, ...] = ()
+    """The other GPUs that a reset of this one takes along."""
     grown: tuple[tuple[str, int, int], ...] = ()
     """Error counters that are not what they were before the fault: name, before, now."""
 
@@ -90,7 +92,7 @@ def judge_node(history: History, topology: Topology | None = None) -> NodeVerdic
         rule=rule,
         why=why,
         boot=history.boot,
-        gpus=_gpus(history, open_now, conditions),
+        gpus=_gpus(history, topology, open_now, conditions),
         incidents=incidents,
         conditions=tuple(conditions),
         gaps=dict(sorted(history.sources.gaps.items())),
@@ -150,7 +152,10 @@ def _with_past(
 
 
 def _gpus(
-    history: History, open_now: list[IncidentVerdict], conditions: list[Condition]
+    history: History,
+    topology: Topology,
+    open_now: list[IncidentVerdict],
+    conditions: list[Condition],
 ) -> tuple[GpuVerdict, ...]:
     devices = sorted(
         {
@@ -159,12 +164,13 @@ def _gpus(
             *(each.device for each in conditions if each.device is not None),
         }
     )
-    return tuple(_gpu(device, history, open_now, conditions) for device in devices)
+    return tuple(_gpu(device, history, topology, open_now, conditions) for device in devices)
 
 
 def _gpu(
     device: PciAddress,
     history: History,
+    topology: Topology,
     open_now: list[IncidentVerdict],
     conditions: list[Condition],
 ) -> GpuVerdict:
@@ -194,6 +200,7 @@ def _gpu(
         vbios=board.vbios if board is not None else None,
         slot=board.slot if board is not None else None,
         driver=board.driver if board is not None else None,
+        resets_with=tuple(each for each in topology.reset_domain(device) if each != device),
         grown=_grown(history.counters.get(device, []), mine, conditions, device),
     )
 

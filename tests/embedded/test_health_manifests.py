@@ -61,7 +61,7 @@ def test_who_may_read_the_kernel_has_no_token_and_who_has_a_token_no_privileges(
 
     assert POD["automountServiceAccountToken"] is False
     assert READER["securityContext"]["privileged"] is True
-    assert mounts(READER) == {"kmsg", "socket"}
+    assert mounts(READER) == {"kmsg", "socket", "tracing"}
     assert mounts(DAEMON) == {"state", "socket", "token"}
     context = DAEMON["securityContext"]
     assert (context["runAsNonRoot"], context["allowPrivilegeEscalation"]) == (True, False)

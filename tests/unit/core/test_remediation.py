@@ -251,3 +251,14 @@ def test_an_order_is_asked_about_again_right_before_it_acts():
 )
 def test_a_stale_order_is_not_carried_out(node, now, enabled, why):
     assert why in may_execute(ORDER, node, now=now, enabled=enabled)
+
+
+def test_a_reset_is_ordered_for_all_gpus_that_reset_together_and_a_reboot_for_the_node():
+    tied = replace(ECC, resets=("GPU-1", "GPU-2"))
+    running = view(tied, remedy=remedy(State.RUNNING, Rung.RESET_GPU, tied), tainted=True)
+    assert only(step(running), Execute).gpus == ("GPU-1", "GPU-2")
+    alone = view(ECC, remedy=remedy(State.RUNNING, Rung.RESET_GPU, ECC), tainted=True)
+    assert only(step(alone), Execute).gpus == ("GPU-1",)
+    lost = replace(LOST, resets=("GPU-1", "GPU-2"))
+    reboot = view(lost, remedy=remedy(State.RUNNING, incident=lost), tainted=True)
+    assert only(step(reboot), Execute).gpus == ("GPU-1",)

@@ -70,3 +70,14 @@ def test_the_verdict_names_the_domain_that_nvml_told() -> None:
     assert incident.reset_domain == GPUS
     (alone,) = verdict(xid(5, 119, "Timeout waiting for RPC from GSP!")).incidents
     assert alone.reset_domain == (GPUS[0],)
+
+
+def test_each_gpu_says_which_others_a_reset_takes_along() -> None:
+    told = [event(0, on_switches(gpu, HOPPER), source=Source.NVML) for gpu in GPUS[:2]]
+    found = verdict(
+        *told, event(1, Wiring(GPUS[2], HOPPER, False)), xid(5, 119), xid(5, 13, device=GPUS[2])
+    )
+    assert {gpu.device: gpu.resets_with for gpu in found.gpus} == {
+        GPUS[0]: (GPUS[1],),
+        GPUS[2]: (),
+    }

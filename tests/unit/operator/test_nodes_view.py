@@ -172,3 +172,14 @@ def test_the_figures_of_a_nodes_checks_are_kept_on_the_node():
     place = container["command"].index("--history")
     assert container["command"][place + 1].startswith(f"{mount['mountPath']}/")
     assert "volumes" not in verification.pod(node, "k", verification.VerificationTemplate())["spec"]
+
+
+def test_a_reset_concerns_all_gpus_that_the_hardware_resets_together():
+    gpus = [
+        {"uuid": "GPU-1", "verdict": "ResetGpu", "resetsWith": ["GPU-3", "GPU-2"]},
+        {"uuid": "GPU-4", "verdict": "ResetGpu"},
+    ]
+    told = [{"id": "xid-119-a", "verdict": "ResetGpu", "gpus": ["GPU-1"]}]
+    by_log, by_nvml = views.incidents({"status": {"gpus": gpus, "incidents": told}})
+    assert (by_log.gpus, by_log.resets) == (("GPU-1",), ("GPU-1", "GPU-2", "GPU-3"))
+    assert (by_nvml.gpus, by_nvml.resets) == (("GPU-4",), ())
