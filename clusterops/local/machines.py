@@ -23,6 +23,7 @@ from clusterops.local.waiting import wait_until
 
 REAL_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 DRIVER = Path("/proc/driver/nvidia/version")
+KERNEL_LOG = Path("/dev/kmsg")
 DOWN_SECONDS = 30.0
 _SHARED = 23
 """So many characters of a simulated boot's id are those of the real boot; the rest is a number."""
@@ -81,6 +82,15 @@ class SimulatedMachine:
         if quantities:
             known[str(index)] = quantities
         write_atomically(self.gpus, json.dumps(known, indent=2) + "\n")
+
+
+def readable(kernel_log: Path = KERNEL_LOG) -> bool:
+    """Whether this user may read the kernel's log: opening the device says so, its mode does not."""
+    try:
+        os.close(os.open(kernel_log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def machine(folder: StateFolder, node: str) -> SimulatedMachine:

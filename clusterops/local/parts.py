@@ -20,6 +20,8 @@ class NodeShape:
     gpus_per_node: int | None
     driver: bool = False
     """Whether this machine has the driver of real GPUs."""
+    kernel_log: bool = True
+    """Whether this user may read the kernel's log; else its records come from the journal."""
 
     @property
     def watched(self) -> bool:
@@ -132,10 +134,14 @@ def _agent(folder: StateFolder, shape: NodeShape, node: str) -> Command:
 
 def _health(folder: StateFolder, shape: NodeShape, node: str) -> Command:
     simulated = shape.gpus_per_node is not None
-    return ["health", "daemon", *(["--no-nvml"] if simulated else [])], {
+    real = "/dev/kmsg" if shape.kernel_log else None
+    words = ["health", "daemon"]
+    words += ["--no-nvml"] if simulated else []
+    words += ["--journal"] if not simulated and real is None else []
+    return words, {
         "node": node,
         "ledger": folder.node(node) / "health" / "ledger.db",
-        "kmsg": folder.machine(node) / "kmsg" if simulated else "/dev/kmsg",
+        "kmsg": folder.machine(node) / "kmsg" if simulated else real,
         "gpus": shape.gpus_per_node,
         "boot-id-file": folder.machine(node) / "boot-id" if simulated else None,
         # Its metrics are on a free port, which its log names.

@@ -64,7 +64,9 @@ async def local_mode(
         LocalModeError: the folder is in use or unusable, a port is taken, or a part does not start.
     """
     folder.create()
-    shape = dataclasses.replace(shape, driver=machines.DRIVER.exists())
+    shape = dataclasses.replace(
+        shape, driver=machines.DRIVER.exists(), kernel_log=machines.readable()
+    )
     with folder.locked():
         ports = await _free_ports(folder)
         _prepare(folder, shape, ports)

@@ -119,6 +119,14 @@ def test_nodes_with_gpus_are_watched_and_others_not(folder, shape, watched):
         assert ("--no-nvml" in argv) != real
 
 
+def test_a_kernel_log_that_may_not_be_read_is_followed_in_the_journal(folder, tmp_path):
+    assert not machines.readable(tmp_path / "nothing")
+    shape = NodeShape(1, None, driver=True, kernel_log=False)
+    *_, daemon = parts.parts(folder, {"apiserver": 1, "endpoint": 2}, shape, 1)
+    assert "--journal" in daemon.argv
+    assert not [word for word in daemon.argv if word.startswith("--kmsg")]
+
+
 def test_real_nodes_are_never_reset_or_rebooted_by_local_mode(folder):
     told = machines.remediation(folder, simulated=False)
     assert told == {"tickets": {"folder": str(folder.tickets)}}
