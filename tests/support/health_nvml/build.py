@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).with_name("fake_nvml.c")
+FOLDER = Path(__file__).parent
+SOURCES = (FOLDER / "fake_nvml_devices.c", FOLDER / "fake_nvml_events.c")
 
 
 def library(folder: Path, *flags: str) -> Path:
@@ -18,7 +19,7 @@ def library(folder: Path, *flags: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "libnvidia-ml.so.1"
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", target, SOURCE, *flags],
+        [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", target, *SOURCES, *flags],
         check=True,
     )
     return folder
