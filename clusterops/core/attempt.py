@@ -284,6 +284,8 @@ def _end(view: View, attempt: Attempt) -> list[actions.Action]:
             return view.write(status.blamed_on_fault(view.job, faulty))
         if not view.alive and _unsettled(view, attempt):
             return [actions.Wake(0.5, "the health daemon's word on a node where a rank failed")]
+    if not view.alive and _taint_due(view, attempt):
+        return [actions.Wake(0.5, "the taint on a faulty node, or the job would start there again")]
     evict = _evict(attempt, workload)
     if not view.alive:
         return evict or _close(view, _final_ending(view, attempt))
@@ -302,6 +304,21 @@ def _end(view: View, attempt: Attempt) -> list[actions.Action]:
     recheck = min(plan.recheck_seconds, view.until_node_lost() or plan.recheck_seconds)
     wake = actions.Wake(max(0.05, recheck + 0.01), f"its window: {plan.why}")
     return [*evict, *_write_ending(view, after), *deletions, wake]
+
+
+def _taint_due(view: View, attempt: Attempt) -> bool:
+    """Whether a node that is to blame is about to be tainted: budgets may keep it in use."""
+    if attempt.cause is not Cause.NODE_FAULT:
+        return False
+    tainted = {node.metadata.name for node in notice.faulty_nodes(view.job, view.observed)}
+    words = view.observed.words
+    open_to_jobs = [
+        name
+        for name in attempt.faulty_nodes or ()
+        if name not in tainted and name in words and words[name].faulty
+    ]
+    waited = seconds_since(view.job.status.grace_deadline, view.now)
+    return bool(open_to_jobs) and waited < view.settings.taint_seconds
 
 
 def _unsettled(view: View, attempt: Attempt) -> bool:

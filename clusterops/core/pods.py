@@ -197,19 +197,28 @@ def avoided_nodes(job: TrainingJob, settings: Settings) -> tuple[str, ...]:
 
 
 def _keep_off(spec: dict[str, Any], nodes: tuple[str, ...]) -> None:
-    """Requires other nodes by name, in each of the template's own alternatives: no toleration that
-    a template may have leads back to them.
+    """Prefers other nodes by name: the taint keeps pods off until a node is proven, and then the job
+    must not wait for ever where there is no other. A template that tolerates the taint is kept off
+    for as long as the attempt lasts, in each of its own alternatives.
     """
     if not nodes:
         return
-    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     # One name a requirement: the API server takes no more in a match on fields.
     others = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    preferred = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+    preferred.append({"weight": 100, "preference": {"matchFields": others}})
+    if not any(_tolerates_faults(each) for each in spec.get("tolerations") or ()):
+        return
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     required["nodeSelectorTerms"] = [
         {**term, "matchFields": [*(term.get("matchFields") or ()), *others]}
         for term in required.get("nodeSelectorTerms") or [{}]
     ]
+
+
+def _tolerates_faults(toleration: Mapping[str, Any]) -> bool:
+    return toleration.get("key") in (None, "", names.TAINT_HEALTH)
 
 
 def _distinct(tolerations: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

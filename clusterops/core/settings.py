@@ -43,9 +43,11 @@ class Settings(msgspec.Struct, frozen=True):
     start_failures: int = 12
     """A job whose pods could not start so often in a row has failed. With the longest back-off that
     is most of an hour: longer than a registry is away, shorter than a typo should go unseen."""
+    taint_seconds: float = 5.0
+    """How long after its end a job waits for the taint on the node that is to blame."""
     avoid_node_seconds: float = 600.0
-    """A job keeps off a node whose fault ended an attempt of it this long, repaired or not: others
-    try it first, and a job that tolerates every taint does not walk into the same fault again."""
+    """A job keeps off a node whose fault ended an attempt of it this long, repaired or not, if there is
+    another: others try it first, and who tolerates every taint does not meet the same fault again."""
     kept_attempts: int = 20
     kept_pods_attempts: int = 3
     """Terminal pods of so many attempts stay, for their logs, those that were told to end too."""

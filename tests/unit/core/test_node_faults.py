@@ -106,6 +106,18 @@ def test_a_fault_that_the_budgets_leave_in_use_is_to_blame_all_the_same() -> Non
     assert (newest.cause, newest.faulty_nodes) == (Cause.NODE_FAULT, ("n0",))
 
 
+def test_a_job_does_not_start_again_before_its_node_is_tainted_unless_the_budgets_forbid_it() -> (
+    None
+):
+    told = {"n0": HealthWord(SETTLED, faulty=True)}
+    of = job(ending(Cause.NODE_FAULT, 0, faulty_nodes=("n0",)))
+    assert isinstance(decided(of, words=told), actions.Wake)
+    tainted = seen(of, faulty("0"), node("n1"), pods=FAILED, words=told)
+    assert isinstance(lifecycle.decide(of, tainted, NOW, SETTINGS)[0], actions.EvictWorkload)
+    late = job(ending(Cause.NODE_FAULT, -SETTINGS.taint_seconds, faulty_nodes=("n0",)))
+    assert isinstance(decided(late, words=told), actions.EvictWorkload)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -153,17 +165,27 @@ OTHERS = [
     {"key": "metadata.name", "operator": "NotIn", "values": ["n0"]},
     {"key": "metadata.name", "operator": "NotIn", "values": ["n7"]},
 ]
+PREFERRED = [{"weight": 100, "preference": {"matchFields": OTHERS}}]
 
 
-def test_the_next_attempt_keeps_off_the_nodes_whose_fault_ended_one() -> None:
-    assert terms(attempted(5)) == [{"matchFields": OTHERS}]
+def test_the_next_attempt_prefers_others_to_the_nodes_whose_fault_ended_one() -> None:
+    """A preference: where there is no other node, a proven one is better than none."""
+    assert attempted(5) == {"preferredDuringSchedulingIgnoredDuringExecution": PREFERRED}
+    assert attempted(5, tolerations=[{"key": "gpu", "operator": "Exists"}]) == attempted(5)
 
 
-def test_each_alternative_of_the_template_keeps_off_them() -> None:
+@pytest.mark.parametrize(
+    "toleration", [{"operator": "Exists"}, {"key": names.TAINT_HEALTH, "operator": "Exists"}]
+)
+def test_a_template_that_tolerates_faults_is_kept_off_in_each_of_its_alternatives(
+    toleration: dict[str, str],
+) -> None:
+    assert terms(attempted(5, tolerations=[toleration])) == [{"matchFields": OTHERS}]
     own = [{"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in ("a", "b")]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": own}}
-    found = terms(attempted(5, affinity={"nodeAffinity": required}))
-    assert found == [{**each, "matchFields": OTHERS} for each in own]
+    found = attempted(5, affinity={"nodeAffinity": required}, tolerations=[toleration])
+    assert terms(found) == [{**each, "matchFields": OTHERS} for each in own]
+    assert found["preferredDuringSchedulingIgnoredDuringExecution"] == PREFERRED
 
 
 def test_after_a_while_the_job_may_go_back_there() -> None:
