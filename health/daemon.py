@@ -294,6 +294,7 @@ class Daemon:
                 self.publisher.writes,
             )  # fmt: skip
         if self.nvml is not None:
+            yield daemon_metrics.of_gpus(self.nvml.readings.expected, len(self.nvml.boards))
             yield daemon_metrics.of_counters(self.nvml.counters)
             yield family(f"{prefix}_nvml_rounds_total", "counter", "Rounds that NVML answered.",
                          self.nvml.rounds)  # fmt: skip

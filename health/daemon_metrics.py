@@ -48,6 +48,17 @@ def of_counts(counts: Mapping[str, int]) -> Family:
     )  # fmt: skip
 
 
+def of_gpus(expected: int, answering: int) -> Family:
+    """How many GPUs there should be and are: of one that is gone, every other series ends silently."""
+    return Family(
+        f"{PREFIX}_gpus", "gauge", "GPUs that should be there, and that answer NVML.",
+        (
+            Sample((("state", "expected"),), float(expected)),
+            Sample((("state", "answering"),), float(answering)),
+        ),
+    )  # fmt: skip
+
+
 def of_counters(counters: Mapping[Device, Mapping[str, int]]) -> Family:
     """Counters and margins that NVML gave, by GPU."""
     return Family(

@@ -56,7 +56,7 @@ def counters(handle: Any, links: int) -> dict[str, int]:
     """What the links have counted, summed over all of them. Raises NVMLError, Implausible."""
     found: dict[str, int] = {}
     for name, number in _COUNTERS.items():
-        _add(found, name, fields(handle, [(number, link) for link in range(links)]))
+        _add(found, name, _by_link(handle, number, links))
     if any(name in found for name in _OLD_COUNTERS):
         return found
     for name, counter in _OLD_COUNTERS.items():
@@ -76,6 +76,15 @@ def _add(found: dict[str, int], name: str, answers: list[Answer]) -> None:
         raise Implausible
     if known:
         found[name] = min(sum(known), MOST_COUNT)
+
+
+def _by_link(handle: Any, number: int, links: int) -> list[Answer]:
+    try:
+        return fields(handle, [(number, link) for link in range(links)])
+    except pynvml.NVMLError as error:
+        if error.value not in CANNOT_TELL:
+            raise
+        return []  # this driver knows the values, and not of links
 
 
 def _old(handle: Any, link: int, counter: int) -> Answer:

@@ -51,7 +51,7 @@ class Sources:
     def watches(self, source: Source, at: float, *, watches: bool) -> None:
         """From a moment on a source sees what happens, or does not."""
         if watches:
-            self._since.setdefault(source, at)
+            self._since[source] = at
             return
         self._since.pop(source, None)
         for waiting in self._open.values():

@@ -132,7 +132,11 @@ def test_nvml_is_part_of_the_verdict_and_a_hang_blames_no_hardware(node, tmp_pat
     node.until_verdict("Healthy")
     scenario.gpu(0, remap_failure=1)
     node.until_verdict("HardwareTicket")
-    assert node.status()["gpus"][0]["uuid"].startswith("GPU-0000")
+    (gpu,) = node.status()["gpus"]
+    assert gpu["uuid"].startswith("GPU-0000")
+    assert (gpu["driver"], gpu["slot"], gpu["vbios"]) == ("580.65.06", "module 3", "96.00.74.00.01")
+    for state in ("expected", "answering"):
+        assert f'clusterops_health_gpus{{state="{state}"}} 1\n' in node.metrics()
     scenario.unset("0.remap_failure")
     node.until_verdict("Healthy")
     scenario.set(hang__fields=1)
