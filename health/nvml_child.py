@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -18,7 +19,7 @@ import pynvml
 from msgspec.structs import replace
 
 from health.nvml_calls import Questioner
-from health.nvml_events import WAIT_MS, EventSet, Pairing
+from health.nvml_events import WAIT_MS, EventSet, OperationalSet, Pairing
 from health.nvml_inventory import driver_version, inventory
 from health.nvml_messages import Asking, Device, Done, Failed, Happened, Message, encode
 
@@ -36,8 +37,10 @@ class Child:
         self._told_to_end = False
         self._idle = False
         self._handles: dict[Device, Any] = {}
-        self._events_at = time.monotonic()
-        self._listener: threading.Thread | None = None
+        self._pairing = Pairing()
+        self._pairs = threading.Lock()
+        self._listeners: list[threading.Thread] = []
+        self._heard_at: dict[str, float] = {}
 
     def run(self) -> int:
         """Works until the input ends or SIGTERM; returns the exit status."""
@@ -48,11 +51,11 @@ class Child:
         except pynvml.NVMLError as error:
             self._say(Failed("init", int(error.value)))
             return NVML_FAILED
-        events = self._event_set({b.device: b.uuid for b in ready.boards if b.uuid is not None})
+        events = self._event_set()
         self._say(replace(ready, listens=events is not None and events.complete))
         if events is not None:
-            self._listener = threading.Thread(target=self._hear, args=(events,))
-            self._listener.start()
+            uuids = {board.device: board.uuid for board in ready.boards if board.uuid is not None}
+            self._listen(events, uuids)
         questioner = Questioner(lambda: not self._told_to_end)
         while self._next_round():
             for device, handle in self._handles.items():
@@ -60,10 +63,10 @@ class Child:
                 self._say(questioner.ask(device, handle))
             if not self._told_to_end:
                 driver = driver_version() if ready.driver is None else None
-                self._say(Done(time.monotonic() - self._events_at, driver))
+                self._say(Done(self._silence(), driver))
         self._told_to_end = True
-        if self._listener is not None:
-            self._listener.join()
+        for listener in self._listeners:
+            listener.join()
         pynvml.nvmlShutdown()
         return ENDED
 
@@ -94,30 +97,62 @@ class Child:
             except BrokenPipeError:
                 self._told_to_end = True  # the daemon is gone
 
-    def _event_set(self, uuids: dict[Device, str]) -> EventSet | None:
+    def _event_set(self) -> EventSet | None:
         try:
-            events = EventSet(self._handles, uuids)
+            events = EventSet(self._handles)
         except pynvml.NVMLError:
             return None
         return None if events.empty else events
 
-    def _hear(self, events: EventSet) -> None:
-        pairing = Pairing()
+    def _listen(self, events: EventSet, uuids: dict[Device, str]) -> None:
+        """Listens in both forms where the driver has both, each in a thread of its own."""
+        with_traits: OperationalSet | None = None
+        try:
+            with_traits = OperationalSet(uuids) if uuids else None
+        except (pynvml.NVMLError, AttributeError):
+            with_traits = None
+        waits = [("plain", self._plainly(events, paired=with_traits is not None))]
+        if with_traits is not None:
+            waits.append(("traits", lambda: with_traits.wait(WAIT_MS, time.monotonic)))
+        for name, wait in waits:
+            self._heard_at[name] = time.monotonic()
+            self._listeners.append(threading.Thread(target=self._hear, args=(name, wait)))
+        for listener in self._listeners:
+            listener.start()
+
+    def _plainly(self, events: EventSet, *, paired: bool) -> Callable[[], Happened | None]:
+        def wait() -> Happened | None:
+            if not paired:
+                return events.wait(WAIT_MS, time.monotonic)
+            with self._pairs:
+                longest = self._pairing.wait_ms(time.monotonic())
+            return events.wait(longest, time.monotonic)
+
+        return wait
+
+    def _hear(self, name: str, wait: Callable[[], Happened | None]) -> None:
+        paired = len(self._listeners) > 1
         while not self._told_to_end:
             heard: Happened | None = None
             try:
-                heard = events.wait(pairing.wait_ms(time.monotonic()), time.monotonic)
+                heard = wait()
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_TIMEOUT:
                     # The rounds will say what is wrong; a failing wait must not spin.
                     self._pause()
-            self._events_at = time.monotonic()
-            if heard is None:
-                told = pairing.due(self._events_at)
+            self._heard_at[name] = now = time.monotonic()
+            if not paired:
+                told = [heard] if heard is not None else []
             else:
-                told = pairing.heard(heard) if events.pairs else [heard]
+                with self._pairs:
+                    told = self._pairing.due(now) if heard is None else self._pairing.heard(heard)
             for event in told:
                 self._say(event)
+
+    def _silence(self) -> float:
+        """Seconds since the wait that is behind most returned."""
+        now = time.monotonic()
+        return max((now - at for at in self._heard_at.values()), default=0.0)
 
     def _pause(self) -> None:
         waiting = threading.Event()

@@ -41,15 +41,20 @@ class Pairing:
             return [event]
         late = self.due(event.uptime)
         if event.traits is None:
-            if not _taken(self._told, event):
+            if _taken(self._told, event) is None:
                 self._plain.append(event)
                 if len(self._plain) > MAX_HELD:
                     late.append(self._plain.popleft())
             return late
-        if not _taken(self._plain, event):
+        other = _taken(self._plain, event)
+        if other is None:
             self._told.append(event)
             if len(self._told) > MAX_HELD:
                 self._told.popleft()
+        elif event.gpu_instance is None:
+            event = replace(
+                event, gpu_instance=other.gpu_instance, compute_instance=other.compute_instance
+            )
         return [*late, event]
 
     def due(self, now: float) -> list[Happened]:
@@ -69,22 +74,21 @@ class Pairing:
         return max(1, min(WAIT_MS, int(1000 * left) + 1))
 
 
-def _taken(waiting: deque[Happened], event: Happened) -> bool:
+def _taken(waiting: deque[Happened], event: Happened) -> Happened | None:
     for place, other in enumerate(waiting):
         if (other.device, other.content) == (event.device, event.content):
             del waiting[place]
-            return True
-    return False
+            return other
+    return None
 
 
 class EventSet:
-    """An event set with all boards in it, waited for in the newest form that the driver has."""
+    """The event set that every driver has, with all boards in it."""
 
-    def __init__(self, handles: dict[Device, Any], uuids: dict[Device, str]) -> None:
+    def __init__(self, handles: dict[Device, Any]) -> None:
         """Raises NVMLError when there are no event sets at all."""
         self._set = pynvml.nvmlEventSetCreate()
-        self._by_uuid = {uuid: device for device, uuid in uuids.items()}
-        self._by_handle: dict[int | None, Device] = {}
+        self._devices: dict[int | None, Device] = {}
         self.complete = bool(handles)
         """Whether the Xids of every board are told."""
         for device, handle in handles.items():
@@ -95,21 +99,17 @@ class EventSet:
                 self.complete = False
                 continue
             self.complete = self.complete and bool(types & XID)
-            self._by_handle[ctypes.cast(handle, ctypes.c_void_p).value] = device
-        self.pairs = bool(self._by_handle) and self._with_traits(uuids, handles)
-        """Whether a fault is told twice, the second time with its traits."""
+            self._devices[ctypes.cast(handle, ctypes.c_void_p).value] = device
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to wait for."""
-        return not self._by_handle
+        return not self._devices
 
     def wait(self, milliseconds: int, clock: Callable[[], float]) -> Happened | None:
-        """The next event, None for one that says nothing. Raises NVMLError, also when none came."""
-        if self.pairs:
-            return self._wait_with_traits(milliseconds, clock)
+        """The next event, None for one of no board. Raises NVMLError, also when none came."""
         heard = pynvml.nvmlEventSetWait_v2(self._set, milliseconds)
-        device = self._by_handle.get(ctypes.cast(heard.device, ctypes.c_void_p).value)
+        device = self._devices.get(ctypes.cast(heard.device, ctypes.c_void_p).value)
         if device is None:
             return None
         return Happened(
@@ -121,40 +121,26 @@ class EventSet:
             _instance(heard.computeInstanceId),
         )
 
-    def _with_traits(self, uuids: dict[Device, str], handles: dict[Device, Any]) -> bool:
-        if set(uuids) != set(handles):
-            return False  # in that form a board is known by its UUID alone
-        try:
-            pynvml._nvmlGetFunctionPointer("nvmlEventSetWait_v3")
-            for uuid in uuids.values():
-                config = pynvml.c_nvmlGpuOperationalEventConfig_v1_t(uuid, _LOG_WARNING, _CORRECTED)
-                pynvml.nvmlEventSetRegisterGpuOperationalEvents_v1(self._set, config)
-        except (pynvml.NVMLError, AttributeError):
-            return False
-        return True
 
-    def _wait_with_traits(self, milliseconds: int, clock: Callable[[], float]) -> Happened | None:
+class OperationalSet:
+    """The event set of the newest drivers: events with their traits, each board known by its UUID."""
+
+    def __init__(self, uuids: dict[Device, str]) -> None:
+        """Raises NVMLError or AttributeError when driver or binding do not have it."""
+        pynvml._nvmlGetFunctionPointer("nvmlEventSetWait_v3")
+        self._set = pynvml.nvmlEventSetCreate()
+        self._devices = {uuid: device for device, uuid in uuids.items()}
+        for uuid in self._devices:
+            config = pynvml.c_nvmlGpuOperationalEventConfig_v1_t(uuid, _LOG_WARNING, _CORRECTED)
+            pynvml.nvmlEventSetRegisterGpuOperationalEvents_v1(self._set, config)
+
+    def wait(self, milliseconds: int, clock: Callable[[], float]) -> Happened | None:
+        """The next event, None for one of no board. Raises NVMLError, also when none came."""
         heard = pynvml.c_nvmlEventSetWait_v3_t(timeoutMs=milliseconds)
-        try:
-            pynvml.nvmlEventSetWait_v3(self._set, heard)
-        except pynvml.NVMLError as error:
-            if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, 25, 26):
-                self.pairs = False
-                return None
-            raise
-        device = self._by_uuid.get(word(lambda: heard.uuid) or "")
-        if device is None:
+        pynvml.nvmlEventSetWait_v3(self._set, heard)
+        device = self._devices.get(word(lambda: heard.uuid) or "")
+        if device is None or heard.dataType != pynvml.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT:
             return None
-        plain = Happened(
-            device,
-            int(heard.eventType),
-            int(heard.eventData),
-            clock(),
-            _instance(heard.gpuInstanceId),
-            _instance(heard.computeInstanceId),
-        )
-        if heard.dataType != pynvml.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT:
-            return plain
         traits = Traits(
             severity=int(heard.severity),
             attributes=int(heard.attributes),
@@ -164,9 +150,15 @@ class EventSet:
             code=int(heard.moduleEventCode),
         )
         xid = self._xid()
-        if xid is None:
-            return replace(plain, kind=OPERATIONAL, content=traits.code, traits=traits)
-        return replace(plain, kind=XID, content=xid, traits=traits)
+        return Happened(
+            device,
+            OPERATIONAL if xid is None else XID,
+            traits.code if xid is None else xid,
+            clock(),
+            _instance(heard.gpuInstanceId),
+            _instance(heard.computeInstanceId),
+            traits,
+        )
 
     def _xid(self) -> int | None:
         """The Xid that goes with the event that was waited for last, None when there is none."""

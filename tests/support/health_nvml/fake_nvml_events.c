@@ -3,7 +3,13 @@
 
 int nvmlDeviceGetUUID(void *handle, char *out, unsigned size);
 
-static long long last_event = -1;
+/* Each set hands out each event of its kinds once. */
+typedef struct {
+  long long last;
+  int plain, traits;
+} Set;
+static Set sets[8];
+static int made;
 
 int nvmlDeviceGetSupportedEventTypes(void *handle, unsigned long long *types) {
   ENTER("event_types", at(handle));
@@ -11,11 +17,16 @@ int nvmlDeviceGetSupportedEventTypes(void *handle, unsigned long long *types) {
   return OK;
 }
 
-int nvmlEventSetCreate(void **set) { ENTER("event_set", -1); *set = &last_event; return OK; }
+int nvmlEventSetCreate(void **set) {
+  ENTER("event_set", -1);
+  *set = &sets[made++ % 8];
+  *(Set *)*set = (Set){-1, 0, 0};
+  return OK;
+}
 int nvmlEventSetFree(void *set) { (void)set; return OK; }
 int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set) {
-  (void)set;
   ENTER("register", at(handle));
+  ((Set *)set)->plain = 1;
   return types & ~(unsigned long long)of(at(handle), "event_types", 0xfe0b) ? INVALID : OK;
 }
 
@@ -32,7 +43,7 @@ typedef struct {
   unsigned long long trace;
 } Heard;
 
-static int next_event(Heard *heard, int with_traits) {
+static int next_event(Set *set, Heard *heard) {
   const char *path = getenv("FAKE_NVML_SCENARIO");
   FILE *file = path ? fopen(path, "r") : NULL;
   char line[512];
@@ -44,9 +55,9 @@ static int next_event(Heard *heard, int with_traits) {
     unsigned long long type = 0, content = 0, trace = 0;
     unsigned gi = 0xffffffffu, ci = 0xffffffffu, severity, attributes, group;
     heard->traits = 0;
-    if (sscanf(line, "event %lld %d %lli %lli %u %u", &id, &device, (long long *)&type,
-               (long long *)&content, &gi, &ci) < 4) {
-      if (!with_traits ||
+    if (!set->plain || sscanf(line, "event %lld %d %lli %lli %u %u", &id, &device,
+                              (long long *)&type, (long long *)&content, &gi, &ci) < 4) {
+      if (!set->traits ||
           sscanf(line, "traits %lld %d %lli %u %u %u %lli", &id, &device, (long long *)&content,
                  &severity, &attributes, &group, (long long *)&trace) != 7)
         continue;
@@ -56,8 +67,8 @@ static int next_event(Heard *heard, int with_traits) {
       heard->group = group;
       heard->trace = trace;
     }
-    if (id <= last_event || device < 0 || device >= 64) continue;
-    last_event = id;
+    if (id <= set->last || device < 0 || device >= 64) continue;
+    set->last = id;
     heard->event = (EventData){&known_devices[device], type, content, gi, ci};
     found = 1;
   }
@@ -65,10 +76,10 @@ static int next_event(Heard *heard, int with_traits) {
   return found;
 }
 
-static int wait_for(Heard *heard, unsigned timeout, int with_traits) {
+static int wait_for(Set *set, Heard *heard, unsigned timeout) {
   ENTER("event_wait", -1);
   for (unsigned waited = 0;; waited += 20) {
-    if (next_event(heard, with_traits)) return OK;
+    if (next_event(set, heard)) return OK;
     if (waited >= timeout) return TIMEOUT;
     pause_ms(20);
   }
@@ -76,8 +87,7 @@ static int wait_for(Heard *heard, unsigned timeout, int with_traits) {
 
 int nvmlEventSetWait_v2(void *set, EventData *event, unsigned timeout) {
   Heard heard;
-  (void)set;
-  int result = wait_for(&heard, timeout, 0);
+  int result = wait_for(set, &heard, timeout);
   if (result == OK) *event = heard.event;
   return result;
 }
@@ -94,14 +104,14 @@ typedef struct {
 static Heard last;
 
 int nvmlEventSetRegisterGpuOperationalEvents_v1(void *set, void *config) {
-  (void)set, (void)config;
+  (void)config;
   ENTER("register_traits", -1);
+  ((Set *)set)->traits = 1;
   return OK;
 }
 
 int nvmlEventSetWait_v3(void *set, Newest *event) {
-  (void)set;
-  int result = wait_for(&last, event->timeout, 1);
+  int result = wait_for(set, &last, event->timeout);
   if (result != OK) return result;
   event->kind = (unsigned)last.traits;
   nvmlDeviceGetUUID(last.event.device, event->uuid, sizeof event->uuid);

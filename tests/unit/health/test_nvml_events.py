@@ -37,6 +37,13 @@ def test_what_comes_without_traits_is_told_after_a_moment_and_no_wait_is_longer(
     assert pairing.wait_ms(2.0) == WAIT_MS
 
 
+def test_the_slice_that_only_the_plain_telling_names_is_kept():
+    pairing = Pairing()
+    pairing.heard(Happened((0, 1, 0), XID, 79, 1.0, 3, 1))
+    (told,) = pairing.heard(full(1.1))
+    assert (told.gpu_instance, told.compute_instance, told.traits) == (3, 1, TRAITS)
+
+
 def test_other_gpus_codes_and_kinds_are_other_events():
     pairing = Pairing()
     pairing.heard(plain(1.0))
