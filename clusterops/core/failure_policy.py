@@ -1,8 +1,9 @@
 """What follows the end of an attempt: another one, after which wait, or the end of the job.
 
-Only the user's own errors use up `backoffLimit`; starts that fail have a budget of their own. Preemption, eviction and suspension are tried
-again at once: their place in the queue is the wait. Everything that could repeat by itself (a
-fault, a node, a start) backs off by how often it happened in a row without new durable work.
+Only the user's own errors use up `backoffLimit`; starts that fail have a budget of their own.
+Preemption and suspension are tried again at once: their place in the queue is the wait. Everything
+that could repeat by itself (a fault, a node, a start, an eviction by the node: a program that fills
+its disk is put out each time) backs off by how often it happened in a row without new durable work.
 """
 
 from datetime import datetime, timedelta
@@ -12,9 +13,11 @@ from clusterops.api.reasons import Cause, Phase
 from clusterops.core.observed import Attempt, TrainingJob
 from clusterops.core.settings import Settings
 
-_BACKS_OFF = (Cause.USER_ERROR, Cause.START_FAILED, Cause.NODE_FAULT, Cause.NODE_LOST)
 # One retry of these is free: another node is likely to do, and the queue place is a wait as well.
-_FIRST_IS_FREE = (Cause.NODE_FAULT, Cause.NODE_LOST)
+_FIRST_IS_FREE = (Cause.NODE_FAULT, Cause.NODE_LOST, Cause.EVICTED)
+_BACKS_OFF = (Cause.USER_ERROR, Cause.START_FAILED, *_FIRST_IS_FREE)
+# A job that ran so long before it was put out loads nobody by beginning again at once.
+_LONG_RUN = timedelta(minutes=5)
 
 
 class Sequel(NamedTuple):
@@ -81,12 +84,18 @@ def failures_in_a_row(attempts: tuple[Attempt, ...]) -> int:
     """How many of the newest attempts failed; one that saved something new begins a new row."""
     count = 0
     for attempt in reversed(attempts):
-        if attempt.cause not in _BACKS_OFF:
+        if attempt.cause not in _BACKS_OFF or _ran_long_enough(attempt):
             break
         count += 1
         if _made_progress(attempt):
             break
     return count
+
+
+def _ran_long_enough(attempt: Attempt) -> bool:
+    if attempt.cause is not Cause.EVICTED or attempt.started_at is None:
+        return False
+    return attempt.ended_at is not None and attempt.ended_at - attempt.started_at >= _LONG_RUN
 
 
 def _made_progress(attempt: Attempt) -> bool:

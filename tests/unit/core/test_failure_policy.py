@@ -1,5 +1,7 @@
 """Budgets by cause, and back-off."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 from support.operator_builders import NOW, job, running
@@ -57,7 +59,7 @@ def test_starts_that_fail_again_and_again_end_the_job(before: list[Cause], phase
 
 
 def test_preemption_and_suspension_wait_for_nothing() -> None:
-    for cause in (Cause.PREEMPTED, Cause.EVICTED, Cause.SUSPENDED):
+    for cause in (Cause.PREEMPTED, Cause.SUSPENDED):
         assert backoff_seconds((ended(cause),) * 5, SETTINGS) == 0
 
 
@@ -69,6 +71,16 @@ def test_backoff_doubles_and_is_bounded() -> None:
 def test_the_first_lost_node_is_retried_at_once() -> None:
     assert backoff_seconds((ended(Cause.NODE_LOST),), SETTINGS) == 0
     assert backoff_seconds((ended(Cause.NODE_LOST),) * 2, SETTINGS) == 10
+
+
+def test_a_job_that_is_put_out_again_and_again_waits_longer_each_time() -> None:
+    evicted = ended(Cause.EVICTED)
+    rows = [backoff_seconds((evicted,) * n, SETTINGS) for n in range(1, 5)]
+    assert rows == [0, 10, 20, 40]
+    useful = ended(Cause.EVICTED, first_step=10, durable_step=20)
+    assert backoff_seconds((evicted, evicted, useful), SETTINGS) == 0, "it gets on"
+    long = Attempt(3, started_at=NOW - timedelta(hours=1), ended_at=NOW, cause=Cause.EVICTED)
+    assert backoff_seconds((evicted, evicted, long), SETTINGS) == 0, "no storm"
 
 
 def test_new_durable_work_begins_a_new_row() -> None:
