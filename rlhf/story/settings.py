@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-STEPS = 56
+STEPS = 64
 BATCH = 224
 
 COMMON = (
@@ -16,11 +16,11 @@ COMMON = (
     "ppo.minibatches=4",
     "ppo.value_coefficient=1.0",
     "ppo.missing_stop_penalty=0.5",
-    "kl.beta=0.02",
+    "kl.beta=0.01",
     "optimizer.lr=1e-3",
     "optimizer.schedule=linear",
     "checks.audits=8",
-    "checkpoints.every_steps=28",
+    "checkpoints.every_steps=32",
 )
 WARM_UP = ("warm_up.steps=700",)
 UNRELIABLE = (

@@ -37,7 +37,9 @@ def test_the_folder_holds_everything_under_its_agreed_name(finished):
         "checkpoints",
         "report.html",
     }
+    assert "live.json" not in names
     assert "step 6/6" in output
+    assert "all 6 steps are done: score" in output
     assert "warm-up" in output
     assert yaml.safe_load((folder / "config.resolved.yaml").read_text())["steps"] == 6
 
@@ -57,10 +59,15 @@ def test_every_step_has_its_metrics_under_names_that_people_know(finished):
         "staleness/versions",
         "alignment/audited",
         "perf/tokens_per_second",
+        "perf/wait_seconds",
+        "rollout/iterations",
+        "rollout/kv_waste",
     }
     assert all(wanted <= set(row) for row in rows)
     assert [row["staleness/versions"] for row in rows] == [0, 1, 1, 1, 1, 1]
     assert all(row["val/first_ratio_deviation"] < 1e-5 for row in rows)
+    # Only the first batch is sampled by the very weights that train on it.
+    assert [row.get("alignment/guard_drift", 1.0) < 1e-4 for row in rows] == [True] + [False] * 5
 
 
 def test_samples_are_in_order_and_the_doctor_finds_them_well(finished):
