@@ -19,7 +19,7 @@ WAIT_MS = 2000
 # Xid, recovery action, GPU unavailable, memory retirement and its failure, poison, storm of errors.
 EVENT_TYPES = 0x8 | 0x8000 | 0x4000 | 0x400 | 0x800 | 0x2000 | 0x1000 | 0x200
 XID = 0x8
-HOLD_SECONDS = 0.5
+HOLD_SECONDS = 1.0
 """The second telling of one fault comes within this."""
 MAX_CONTEXTS = 64
 MAX_HELD = 4096

@@ -10,6 +10,8 @@ from health.events import Reading
 from health.nvml_readings import ReadingFilter
 from health.nvml_source import NvmlSource, Pace
 
+STEADY = Pace(poll=0.05, deadline=20.0, start=20.0)
+"""On a slow machine too, nothing is taken for a hang."""
 PACE = Pace(poll=0.1, deadline=0.6, start=20.0, patience=0.3, retry=0.05, longest_retry=0.2)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.health_nvml.build import Scenario, library
-from support.health_nvml.watch import PACE, Watch
+from support.health_nvml.watch import PACE, STEADY, Watch
 
 from health.events import Hint, Identity, PciAddress, Quantity, Reading, Xid
 from health.nvml_source import Pace
@@ -34,7 +34,7 @@ async def test_healthy_gpus_give_identities_and_no_symptom(scenario):
     scenario.set(devices=2)
     scenario.gpu(0, links=12, serial="1650012345")
     scenario.gpu(1, links=12)
-    async with Watch(scenario).running() as watch:
+    async with Watch(scenario, pace=STEADY).running() as watch:
         await watch.rounds(2)
     uuid = "GPU-00000000-0000-0000-0000-00000000000"
     board = ("96.00.74.00.01", "module 3", "580.65.06")
@@ -47,7 +47,7 @@ async def test_healthy_gpus_give_identities_and_no_symptom(scenario):
 
 
 async def test_only_changes_are_told_and_each_has_its_way_back(scenario):
-    async with Watch(scenario).running() as watch:
+    async with Watch(scenario, pace=STEADY).running() as watch:
         await watch.rounds(2)
         scenario.gpu(0, remap_pending=1, field__230=4)
         await watch.until(
@@ -62,10 +62,10 @@ async def test_only_changes_are_told_and_each_has_its_way_back(scenario):
 
 
 async def test_what_was_told_before_a_restart_is_not_told_again(scenario):
-    async with Watch(scenario).running() as watch:
+    async with Watch(scenario, pace=STEADY).running() as watch:
         await watch.rounds(1)
     told = {(e.device, e.quantity): e.value for e in watch.events if isinstance(e, Reading)}
-    async with Watch(scenario, told=told).running() as again:
+    async with Watch(scenario, told=told, pace=STEADY).running() as again:
         await again.rounds(2)
     assert not [e for e in again.events if isinstance(e, Reading)]
 
@@ -160,7 +160,7 @@ async def test_clocks_that_slow_down_are_told_when_it_lasts(scenario):
 
 
 async def test_an_xid_event_is_told_once_with_its_slice(scenario):
-    async with Watch(scenario).running() as watch:
+    async with Watch(scenario, pace=STEADY).running() as watch:
         await watch.rounds(1)
         scenario.event(0, 8, 79, 3, 1)
         scenario.event(0, 8, 45)
@@ -265,7 +265,7 @@ async def test_a_child_that_dies_is_replaced_and_said(scenario):
 
 async def test_an_unknown_error_is_told_only_when_another_child_sees_it_too(scenario):
     scenario.gpu(0, error__ecc=999)
-    async with Watch(scenario).running() as watch:
+    async with Watch(scenario, pace=STEADY).running() as watch:
         await watch.until(Reading(Quantity.DEVICE_ERROR, 999, FIRST))
         assert watch.source.restarts == 1
         scenario.unset("0.error.ecc")
