@@ -57,4 +57,6 @@ async def _stop(session: Any, job: dict[str, Any], how: str) -> None:
     await session.client.patch(
         TRAINING_JOBS, job["metadata"]["namespace"], name, {"spec": {"stop": how}}
     )
-    output.say(f"{name} stops " + ("at once" if how == "Now" else "after a last checkpoint"))
+    saves = (job["spec"].get("checkpoint") or {}).get("directory")
+    waits = " after a last checkpoint" if saves else ""
+    output.say(f"{name} stops{' at once' if how == 'Now' else waits}")

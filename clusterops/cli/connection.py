@@ -26,10 +26,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Session:
-    """A cluster at hand. `local` is the state folder when it is local mode, else None."""
+    """A cluster at hand. `local` is the state folder when it is local mode, else None.
+
+    `namespace` is the one that is asked about, `usual` the one of a command that names none.
+    """
 
     client: Client
     namespace: str
+    usual: str
     server: str
     user: str
     local: StateFolder | None
@@ -86,15 +90,14 @@ def _connected(target: Target, work: Callable[[Session], Awaitable[T]]) -> T:
     found = connect.load(
         folder.kubeconfig if folder else target.kubeconfig,
         context=target.context,
-        namespace=target.namespace,
     )
+    usual = found.namespace or "default"
+    asked = target.namespace or usual
 
     async def connected() -> T:
         client = found.client()
         try:
-            return await work(
-                Session(client, found.namespace or "default", found.server, found.user, folder)
-            )
+            return await work(Session(client, asked, usual, found.server, found.user, folder))
         finally:
             await found.close()
 

@@ -64,7 +64,7 @@ async def about(session: Session, job: Json) -> Reasoning:
         why = from_status(job)
     not_yet = waits(job) or why.phase in (Phase.ADMITTED, Phase.STARTING)
     nodes = await cluster_view.nodes(session) if not_yet else []
-    return advised(why, job, nodes, session.namespace)
+    return advised(why, job, nodes, session.usual)
 
 
 async def _jobs_of(session: Session, holders: Sequence[Holder]) -> list[Json]:

@@ -115,7 +115,7 @@ def submit(
         else:
             jobs = [await _from_command(session, request)]
         found = await submission.submit_all(session, jobs, dry_run=dry_run)
-        _report(found, output, dry_run)
+        _report(found, output, dry_run, session.usual)
         if dry_run or not (wait or watch):
             return 0
         return await _until_the_end(session, found.done, watch, timeout)
@@ -223,7 +223,7 @@ async def _from_command(session: Any, request: Any) -> dict[str, Any]:
     return job
 
 
-def _report(found: Any, form: Format, dry_run: bool) -> None:
+def _report(found: Any, form: Format, dry_run: bool, usual: str) -> None:
     """Data of what was submitted to standard output; warnings and what to do next to the person."""
     from clusterops.api.names import TRAINING_JOBS
     from clusterops.api.text import printable
@@ -241,11 +241,11 @@ def _report(found: Any, form: Format, dry_run: bool) -> None:
         metadata = each.job["metadata"]
         if form in (Format.JSON, Format.YAML):
             output.write_object(each.job, form)
-        elif dry_run:
-            output.write_object(each.job, "yaml")
         elif form is Format.NAME:
             kind = f"{TRAINING_JOBS.kind.lower()}.{TRAINING_JOBS.group}"
             output.write(printable(f"{kind}/{metadata['name']}"))
+        elif dry_run:
+            output.write_object(each.job, "yaml")
         else:
             what = "submitted to" if each.created else "is unchanged in"
             output.write(
@@ -256,7 +256,10 @@ def _report(found: Any, form: Format, dry_run: bool) -> None:
             output.say(f"outlook: {line}")
         output.say("nothing was created: dry run")
     elif form in (Format.TABLE, Format.WIDE) and sys.stderr.isatty() and len(done) == 1:
-        name = done[0].job["metadata"]["name"]
+        metadata = done[0].job["metadata"]
+        name = metadata["name"]
+        if metadata["namespace"] != usual:
+            name += f" -n {metadata['namespace']}"
         output.say(f"next: clusterops logs -f {name}   clusterops explain {name}")
 
 
@@ -272,7 +275,7 @@ async def _until_the_end(session: Any, done: Any, watch: bool, timeout: float | 
     codes = []
     for each in done:
         metadata = each.job["metadata"]
-        tell = _teller(metadata["name"], session.namespace, watch)
+        tell = _teller(metadata["name"], session.usual, watch)
         there = replace(session, namespace=metadata["namespace"])
         try:
             last = await jobs.until_final(

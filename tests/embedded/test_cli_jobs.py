@@ -112,6 +112,8 @@ def test_a_dry_run_prints_the_job_and_creates_none(capsys, server) -> None:
     assert yaml.safe_load(out)["spec"]["backoffLimit"] == 3
     assert "nothing was created" in err
     assert get_job(server, "counter") is None
+    _, out, _ = run(capsys, "submit", "--dry-run", "-o", "name", COUNTER)
+    assert out == "trainingjob.clusterops.io/counter\n"
 
 
 def test_unknown_queue_and_class_are_warnings_the_job_waits(capsys, server, tmp_path) -> None:
@@ -181,6 +183,11 @@ def test_wait_tells_each_failure_and_the_command_for_its_log(capsys, server) -> 
         "its log: clusterops logs counter -n research --rank 0 --attempt 1"
     )
     assert last == "counter: Failed, the job's own process failed, after 1 attempt"
+    # Copied into a shell the command has no option of the one before it.
+    _, _, err = run(capsys, "submit", *IN_RESEARCH, "--wait", COUNTER)
+    assert first in err
+    _, out, _ = run(capsys, "explain", "counter", *IN_RESEARCH)
+    assert "its log: clusterops logs counter -n research --rank 0 --attempt 1" in out
 
 
 @pytest.fixture
