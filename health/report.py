@@ -1,9 +1,13 @@
 """Verdicts as plain values for JSON and tables. Texts are as they came: whoever prints them escapes."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from health.verdict.incidents import Evidence, IncidentVerdict
 from health.verdict.node import NodeVerdict
+
+_LONGEST_UPTIME = 20 * 365 * 86_400.0
+_NO_YEAR = 2000
 
 COLUMNS = ("WHEN", "ACTION", "GPUS", "ROOT", "RULE", "EVENTS", "STATE", "WHY")
 
@@ -48,11 +52,26 @@ def _evidence(each: Evidence) -> dict[str, Any]:
     }
 
 
+def moment(seconds: float) -> str:
+    """A place on a log's line of time as its lines would say it.
+
+    That line of time counts from the boot where the log tells the uptime, and is the log's own wall
+    clock otherwise; a log without years has its moments in the year 2000 (`health.parse.stamps`).
+    """
+    if abs(seconds) < _LONGEST_UPTIME:
+        return f"[{seconds:.3f}]"
+    try:
+        when = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError):  # a date that only a broken line can have
+        return f"{seconds:.1f}"
+    return f"{when:%b %d %H:%M:%S}" if when.year == _NO_YEAR else f"{when:%Y-%m-%d %H:%M:%SZ}"
+
+
 def rows(verdict: NodeVerdict) -> list[list[str]]:
     """The incidents of a node as the rows of a table."""
     return [
         [
-            f"{each.opened_at:.1f}",
+            moment(each.opened_at),
             each.action.value,
             ", ".join(str(device) for device in each.devices) or "-",
             each.root,

@@ -106,23 +106,34 @@ class Stage:
         """Waits until `true()`; it is asked after everything that was seen.
 
         Raises:
-            DemoFailed: the deadline passed, or a job failed meanwhile.
+            DemoFailed: nothing went forward for that long, it took ten times as long in all (a slow
+                machine is no failure), or a job failed meanwhile.
         """
-        deadline = time.monotonic() + deadline_seconds
+        begun = moved = time.monotonic()
+        standing = self._standing()
         while not true():
             self._changed.clear()
+            if standing != self._standing():
+                standing, moved = self._standing(), time.monotonic()
             for story in self.timeline.jobs.values():
                 if story.outcome == "Failed":
                     raise DemoFailed(f"job {story.name} failed: {story.status.get('message')}")
+            deadline = min(moved + deadline_seconds, begun + 10 * deadline_seconds)
             left = deadline - time.monotonic()
             if left <= 0:
                 phases = {name: story.phase for name, story in self.timeline.jobs.items()}
                 raise DemoFailed(
-                    f"waited {deadline_seconds:.0f} s for {waiting_for}; jobs are {phases}"
+                    f"waited {time.monotonic() - begun:.0f} s for {waiting_for}, the last "
+                    f"{time.monotonic() - moved:.0f} s without a step forward; jobs are {phases}"
                 )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._changed.wait()
+
+    def _standing(self) -> list[tuple[str, str, int]]:
+        """How far each job is."""
+        jobs = self.timeline.jobs.values()
+        return [(story.name, story.phase, story.last_step) for story in jobs]
 
     def saw_job(self, job: Mapping[str, Any]) -> None:
         """An observed TrainingJob."""
