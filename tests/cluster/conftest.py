@@ -1,6 +1,8 @@
 """The control plane that the tests of this folder share: one in a run, whatever the number of workers.
 
-`make test-cluster` builds it and runs these tests. Elsewhere they are skipped and say so.
+`make test-cluster` builds it and runs these tests. Elsewhere they are skipped and say so. To keep one
+between runs while writing a test, `python tests/support/controlplane_session.py --hold FOLDER` in
+another terminal and CLUSTEROPS_TEST_CLUSTER=FOLDER here.
 """
 
 import os
@@ -13,6 +15,7 @@ from support.controlplane_build import built
 from support.controlplane_session import joined
 from support.controlplane_tenant import Tenant
 
+ASKED = "CLUSTEROPS_TEST_CLUSTER"
 NOT_ASKED = "the tests on the real control plane are run by `make test-cluster`"
 NOT_BUILT = "the real control plane is not built: `make controlplane` builds it"
 
@@ -20,7 +23,7 @@ NOT_BUILT = "the real control plane is not built: `make controlplane` builds it"
 @pytest.fixture(scope="session")
 def binaries() -> Path:
     """Where the programs of the control plane are."""
-    if not os.environ.get("CLUSTEROPS_TEST_CLUSTER"):
+    if not os.environ.get(ASKED):
         pytest.skip(NOT_ASKED)
     found = built()
     if found is None:
@@ -34,7 +37,8 @@ def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     base = tmp_path_factory.getbasetemp()
     # With several workers each has a folder of its own in that of the run.
     run = base.parent if base.name.startswith("popen-") else base
-    with joined(run / "controlplane", binaries) as found:
+    asked = os.environ[ASKED]
+    with joined(Path(asked) if "/" in asked else run / "controlplane", binaries) as found:
         yield found
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.controlplane_tenant import Tenant, condition
+from support.controlplane_tenant import Tenant, condition, eventually
 from support.counter_job import undisturbed_digest
 
 
@@ -12,8 +12,8 @@ def test_a_preempted_job_saves_gives_way_and_goes_on_with_no_step_lost(
     tenant: Tenant, tmp_path: Path
 ) -> None:
     tenant.add_node(gpus=4)
-    tenant.submit("low", steps=120)
-    tenant.until_step("low", 10)
+    tenant.submit("low", steps=150)
+    tenant.until_saved("low")
     tenant.submit("high", steps=20, priority="high")
     tenant.until_phase("high", "Running", "Succeeded")
     # The real Kueue has chosen, and the operator released once the save was durable.
@@ -26,5 +26,8 @@ def test_a_preempted_job_saves_gives_way_and_goes_on_with_no_step_lost(
     assert done["counts"]["lostSteps"] == 0
     assert done["counts"]["preemptions"] == 1
     assert done["attempts"][1]["firstStep"] == first["durableStep"]
-    assert condition(tenant.workload("low"), "Finished")["reason"] == "Succeeded"
-    assert tenant.result("low")["stateSha256"] == undisturbed_digest(tmp_path / "alone", 120)
+    eventually(
+        lambda: condition(tenant.workload("low"), "Finished").get("reason") == "Succeeded",
+        "its Workload to be finished",
+    )
+    assert tenant.result("low")["stateSha256"] == undisturbed_digest(tmp_path / "alone", 150)

@@ -29,7 +29,9 @@ def user(tenant: Tenant, name: str, role: str) -> Kubectl:
 
 
 def may(kubectl: Kubectl, namespace: str, verb: str, resource: str) -> bool:
-    asked = kubectl("auth", "can-i", verb, resource, "-n", namespace, check=False)
+    kind, _, part = resource.partition("/")
+    words = ["auth", "can-i", verb, kind, "-n", namespace]
+    asked = kubectl(*words, *([f"--subresource={part}"] if part else []), check=False)
     return asked.stdout.strip() == "yes"
 
 

@@ -1,7 +1,8 @@
 """Certificates of a control plane under test: one authority, one server certificate, clients at will.
 
-All keys are ECDSA P-256: made in milliseconds. The authority also carries the name that Kueue's
-certificate rotation looks for, so that it takes what is here instead of making its own.
+Keys are ECDSA P-256, made in milliseconds; the authority's is RSA, since Kueue's certificate rotation
+reads no other. It also carries the name that the rotation looks for, which therefore takes what is
+here instead of making its own.
 """
 
 import base64
@@ -13,13 +14,17 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_NAME = "kueue-ca"
 # The last is the name that Kueue's rotation wants its webhook's certificate to carry.
 SERVER_NAMES = ("localhost", "kubernetes", "kueue-webhook-service.kueue-system.svc")
 DAYS = 365
+RSA_BITS = 2048
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+# The older form of a key: the API server and Kueue's rotation read some of theirs in no other.
+OLDER = serialization.PrivateFormat.TraditionalOpenSSL
 
 
 @dataclass(frozen=True)
@@ -50,16 +55,14 @@ class Authority:
         if self.files.authority_key.exists():
             self._key = _read_key(self.files.authority_key)
             return
-        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._key = rsa.generate_private_key(65537, RSA_BITS)
         self.files.authority.write_bytes(_pem(self._authority()))
-        _write_secret(self.files.authority_key, _pem_key(self._key))
+        _write_secret(self.files.authority_key, _pem_key(self._key, OLDER))
         server_key = ec.generate_private_key(ec.SECP256R1())
         self.files.server.write_bytes(_pem(self._server(server_key)))
         _write_secret(self.files.server_key, _pem_key(server_key))
         accounts = ec.generate_private_key(ec.SECP256R1())
-        # In the older form: the API server reads the public half out of no other.
-        older = serialization.PrivateFormat.TraditionalOpenSSL
-        _write_secret(self.files.service_account_key, _pem_key(accounts, older))
+        _write_secret(self.files.service_account_key, _pem_key(accounts, OLDER))
 
     def client(self, user: str, groups: tuple[str, ...] = ()) -> tuple[bytes, bytes]:
         """Certificate and key, PEM, of a client that Kubernetes takes for `user` of `groups`."""
@@ -90,9 +93,7 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
 
-    def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey
-    ) -> x509.CertificateBuilder:
+    def _builder(self, subject: x509.Name, key: PrivateKey) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -140,15 +141,15 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 
 def _pem_key(
-    key: ec.EllipticCurvePrivateKey,
+    key: PrivateKey,
     form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
 ) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def _read_key(path: Path) -> rsa.RSAPrivateKey:
     key = serialization.load_pem_private_key(path.read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey), path
+    assert isinstance(key, rsa.RSAPrivateKey), path
     return key
 
 

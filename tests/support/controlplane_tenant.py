@@ -145,7 +145,8 @@ class Tenant:
 
     def _usable(self, node: str) -> bool:
         """Ready, and known as such to who would keep pods away."""
-        taints = self.plane.send("GET", f"/api/v1/nodes/{node}")["spec"].get("taints") or ()
+        found = self.plane.request("GET", f"/api/v1/nodes/{node}")
+        taints = found.json["spec"].get("taints") or () if found.status == 200 else ()
         return [taint["key"] for taint in taints] == [names.TAINT_PROCESS_RUNTIME]
 
     # Jobs
@@ -156,7 +157,7 @@ class Tenant:
 
     def submit(self, name: str, steps: int, priority: str = "low", **spec: Any) -> Json:
         """A counter of one pod: saves, resumes, and needs no torch."""
-        step_seconds = str(spec.pop("step_seconds", 0.05))
+        step_seconds = str(spec.pop("step_seconds", 0.1))
         gpus = spec.pop("gpus", 4)
         container = {
             "name": "trainer",
@@ -203,14 +204,10 @@ class Tenant:
         except AssertionError as error:
             raise AssertionError(f"{error}; it is {json.dumps(self.status(name))}") from None
 
-    def until_step(self, name: str, step: int) -> Json:
-        """Waits until the job has reported a step."""
-
-        def reached() -> Json | None:
-            status = self.status(name)
-            return status if ((status.get("progress") or {}).get("step") or 0) >= step else None
-
-        return eventually(reached, f"{name} to be at step {step}")
+    def until_saved(self, name: str) -> None:
+        """Waits until the job's first checkpoint is durable: it trains."""
+        folder = self.checkpoints(name)
+        eventually(lambda: list(folder.glob("step_*")), f"{name} to have saved")
 
     def workload(self, job: str) -> Json:
         """The Workload of a job. Raises LookupError while there is none."""
@@ -228,9 +225,12 @@ class Tenant:
 
     def result(self, job: str) -> Json:
         """What a finished counter wrote."""
-        folder = self.folder / "volumes" / self.namespace / "checkpoints" / job
-        found: Json = json.loads((folder / "result.json").read_text())
+        found: Json = json.loads((self.checkpoints(job) / "result.json").read_text())
         return found
+
+    def checkpoints(self, job: str) -> Path:
+        """Where a counter saves."""
+        return self.folder / "volumes" / self.namespace / "checkpoints" / job
 
 
 def condition(obj: Json, kind: str) -> Json:

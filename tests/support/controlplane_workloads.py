@@ -27,6 +27,7 @@ class Workloads:
     def __init__(self, tenant: Tenant) -> None:
         self.tenant = tenant
         self._plane = tenant.plane
+        self._probed = False
         core = f"/api/v1/namespaces/{tenant.namespace}/configmaps"
         self._owner = self._plane.send("POST", core, {"metadata": {"name": "owner"}})
 
@@ -194,14 +195,23 @@ class Workloads:
         usage = status.get("flavorsReservation") or []
         return sum(int(one["total"]) for flavor in usage for one in flavor["resources"])
 
-    def settled(self, newest: str) -> None:
-        """Waits until Kueue has looked at everything that was there before `newest` was made.
+    def settled(self, probe: str) -> None:
+        """Waits until Kueue has gone through its queues twice since this was called.
 
-        A new Workload of the lowest priority that asks for more than the quota is looked at last.
+        Behind a head that waits for its victims a pending Workload is not even given a status, so
+        what tells is two Workloads that pass, one after the other, through a queue of their own.
         """
-        self.create(newest, gpus=1000, priority=-1000)
-        self.until_pending(newest)
-        self.delete(newest)
+        tenant = self.tenant
+        if not self._probed:
+            self._probed = True
+            spec = {"namespaceSelector": {}, "resourceGroups": [tenant.group(1)]}
+            tenant.kueue("ClusterQueue", f"probe-{tenant.suffix}", spec)
+            queue = {"clusterQueue": f"probe-{tenant.suffix}"}
+            tenant.kueue("LocalQueue", "probe", queue, tenant.namespace)
+        for turn in range(2):
+            self.create(f"{probe}-{turn}", queue="probe")
+            self.until_admitted(f"{probe}-{turn}")
+            self.delete(f"{probe}-{turn}")
 
 
 def now() -> datetime:
