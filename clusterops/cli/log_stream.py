@@ -118,6 +118,7 @@ class Follower:
         self._tail = tail
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._headline = ""
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, first_attempt: int) -> int:
         """Until the job has ended; the exit code of its outcome."""
@@ -125,18 +126,23 @@ class Follower:
         try:
             state = jobs.until_final(self._session, self._job, on_change=self._tell)
             ending = asyncio.create_task(state)
-            await asyncio.wait({pods, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if pods.done():
-                ending.cancel()
-                pods.result()  # raises: watching pods ends in no other way
+            watched = {pods, ending, self._broken}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            for over in (pods, self._broken):
+                if over.done():
+                    ending.cancel()
+                    over.result()  # raises: both end in no other way
             last = await ending
             for pod in await pods_of(self._session, self._job):
                 self._begin(pod, first_attempt)
             if self._streams:
                 await asyncio.wait(self._streams.values(), timeout=LAST_LINES_SECONDS)
+            if self._broken.done():
+                self._broken.result()
             return jobs.outcome(last)
         finally:
             await _cancelled([pods, *self._streams.values()])
+            self._broken.cancel()
 
     def _tell(self, job: dict[str, Any]) -> None:
         line = jobs.headline({**job, "status": _without_progress(job.get("status") or {})})
@@ -163,6 +169,13 @@ class Follower:
         wanted = self._ranks is None or rank_of(pod) in self._ranks
         if started and wanted and attempt_of(pod) >= first_attempt and uid not in self._streams:
             self._streams[uid] = asyncio.create_task(self._stream(pod))
+            self._streams[uid].add_done_callback(self._ended)
+
+    def _ended(self, stream: asyncio.Task[None]) -> None:
+        """A stream that failed ends all: most often nobody reads what is written any more."""
+        error = None if stream.cancelled() else stream.exception()
+        if error is not None and not self._broken.done():
+            self._broken.set_exception(error)
 
     async def _stream(self, pod: dict[str, Any]) -> None:
         """Writes a pod's log to its end; after a break it is read anew and the known part skipped."""
@@ -180,10 +193,13 @@ class Follower:
                 return
             except NotFound:
                 return
-            except (BadRequest, Unreachable):
+            except (BadRequest, Unreachable) as error:
                 # Not started yet, or the server is away: neither says when to come back.
                 if loop.time() - answered > PATIENCE_SECONDS:
-                    raise
+                    # One rank's node may be gone while the job goes on elsewhere.
+                    words = f"the log of rank {rank_of(pod)} cannot be read: {error}"
+                    self._write(Line(datetime.now(UTC), None, words))
+                    return
                 await asyncio.sleep(PAUSE_SECONDS)
 
 

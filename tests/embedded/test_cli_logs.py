@@ -218,6 +218,21 @@ def test_following_goes_across_attempts_to_the_end(server, tmp_path) -> None:
         assert "Succeeded, all ranks finished" in following.err
 
 
+def test_following_ends_when_nobody_reads_any_more(server, tmp_path) -> None:
+    create_job(server, example("counter"))
+    set_status(server, "counter", phase="Running", attempt=1, attempts=[{"number": 1}])
+    pod = add_pod(server, "counter", 1, 0, "Running")
+    write_log(server, pod, f"{now()} step 1")
+    command = [sys.executable, "-m", "clusterops.cli", "logs", "-f", "counter", "-n", "research"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"step 1\n"
+        process.stdout.close()
+        write_log(server, pod, f"{now()} step 2")
+        process.wait(DEADLINE_SECONDS)
+        assert b"error" not in process.stderr.read()
+
+
 def test_following_survives_a_restart_of_the_server(tmp_path, monkeypatch) -> None:
     with EmbeddedServer(tmp_path / "own") as own:
         monkeypatch.setenv("KUBECONFIG", str(own.kubeconfig))
