@@ -77,10 +77,17 @@ def demo(
 
 async def _play(chapter: Chapter, folder: StateFolder) -> Report:
     playing = asyncio.current_task()
+
+    def asked_to_stop() -> None:
+        # Cancelling unwinds the stage: jobs are ended, parts stopped, the folder removed. Once: to
+        # cancel that in turn would leave processes behind.
+        if playing and not playing.cancelling():
+            typer.echo("ending the jobs and the servers", err=True)
+            playing.cancel()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        # Cancelling unwinds the stage: jobs are ended, parts stopped, the folder removed.
-        loop.add_signal_handler(number, lambda: playing and playing.cancel())
+        loop.add_signal_handler(number, asked_to_stop)
     try:
         async with stage(folder, manifests(), tell=_tell, environ=os.environ) as on:
             return await CHAPTERS[chapter](on)

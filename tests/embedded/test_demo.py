@@ -53,7 +53,11 @@ def test_interrupted_in_mid_play_it_cleans_up(tmp_path: Path):
         120,
     )
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.stdout is not None
+    while (line := process.stdout.readline()) and "ending the jobs" not in line:
+        pass
+    process.send_signal(signal.SIGINT)  # whoever is impatient presses again: it ends all the same
+    told, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, told
     assert list(tmp_path.iterdir()) == []
     assert processes_of(tmp_path) == []
