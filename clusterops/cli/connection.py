@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from clusterops.api.names import ENV_HOME
+from clusterops.cli.errors import USAGE, CommandError
 from clusterops.kube import connect
 from clusterops.kube.client import Client
 from clusterops.local.state_folder import StateFolder, default_path
@@ -37,6 +38,11 @@ class Session:
     server: str
     user: str
     local: StateFolder | None
+
+
+def leads_elsewhere(name: str) -> bool:
+    """Whether this, as the name of an object, would make another path than that of an object."""
+    return name in ("", ".", "..") or "/" in name
 
 
 def local_folder(target: Target, environ: Mapping[str, str]) -> StateFolder | None:
@@ -93,6 +99,9 @@ def _connected(target: Target, work: Callable[[Session], Awaitable[T]]) -> T:
     )
     usual = found.namespace or "default"
     asked = target.namespace or usual
+    if leads_elsewhere(asked):
+        hint = "-n NAMESPACE"
+        raise CommandError(f"no namespace can have the name {asked!r}", hint, USAGE)
 
     async def connected() -> T:
         client = found.client()

@@ -10,7 +10,7 @@ from clusterops.api.names import TRAINING_JOBS
 from clusterops.api.reasons import Cause, Phase, WaitReason
 from clusterops.api.spelling import closest
 from clusterops.cli import errors, watching
-from clusterops.cli.connection import Session
+from clusterops.cli.connection import Session, leads_elsewhere
 from clusterops.cli.output import number
 from clusterops.kube.errors import NotFound
 
@@ -27,6 +27,9 @@ async def find(session: Session, name: str) -> dict[str, Any]:
     Raises:
         CommandError: there is none; a similar name is suggested.
     """
+    if leads_elsewhere(name):
+        hint = "see `clusterops queue`"
+        raise errors.CommandError(f"no job can have the name {name!r}", hint, errors.USAGE)
     try:
         return await session.client.get(TRAINING_JOBS, session.namespace, name)
     except NotFound as error:

@@ -126,7 +126,7 @@ class Follower:
         try:
             state = jobs.until_final(self._session, self._job, on_change=self._tell)
             ending = asyncio.create_task(state)
-            watched = {pods, ending, self._broken}
+            watched: set[asyncio.Future[Any]] = {pods, ending, self._broken}
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             for over in (pods, self._broken):
                 if over.done():

@@ -139,6 +139,14 @@ def test_an_absent_rank_or_attempt_names_those_there_are(capsys, job, words, hin
     assert hint in err
 
 
+@pytest.mark.parametrize(
+    "words", [[""], [".."], ["../counter"], ["counter", "-n", ".."], ["counter", "-n", "a/b"]]
+)
+def test_a_name_that_would_lead_elsewhere_is_refused(capsys, words) -> None:
+    assert main(["logs", *words]) == errors.USAGE
+    assert "can have the name" in capsys.readouterr().err
+
+
 def test_a_job_whose_pods_were_deleted_is_not_said_to_be_silent(capsys, server) -> None:
     create_job(server, example("counter"))
     attempts = [{"number": 1, "endedAt": "2026-11-30T19:00:10Z", "cause": "Cancelled"}]
@@ -225,7 +233,8 @@ def test_following_ends_when_nobody_reads_any_more(server, tmp_path) -> None:
     write_log(server, pod, f"{now()} step 1")
     command = [sys.executable, "-m", "clusterops.cli", "logs", "-f", "counter", "-n", "research"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         assert process.stdout.readline() == b"step 1\n"
         process.stdout.close()
         write_log(server, pod, f"{now()} step 2")
