@@ -96,13 +96,17 @@ async def _caller(session: Any) -> str:
 
 
 async def rounds(watch: bool) -> AsyncIterator[bool]:
-    """Once, or again and again while somebody watches; whether the screen is to be cleared."""
+    """Once, or again and again while somebody watches; whether the screen is to be cleared.
+
+    A pipe has no screen: who reads JSON from it wants nothing else.
+    """
     import asyncio
 
-    yield watch
+    clear = watch and sys.stdout.isatty()
+    yield clear
     while watch:
         await asyncio.sleep(REFRESH_SECONDS)
-        yield True
+        yield clear
 
 
 async def fetch(
