@@ -132,13 +132,16 @@ class Attempt(WireModel):
     durable_step: Steps | None = None
     """The step of its newest durable checkpoint."""
     lost_steps: Steps | None = None
-    """Completed steps that are to be done again."""
+    """Completed steps that are to be done again; absent where it reported none, so nobody knows."""
     lost_gpu_seconds: StrictFloat | None = None
-    """GPU time of those steps."""
+    """GPU time of those steps; of the whole attempt where nothing is known of its steps."""
 
 
 class Counts(WireModel):
-    """Sums over the whole life of the job, attempts no longer listed included."""
+    """Sums over the whole life of the job, attempts no longer listed included.
+
+    `lostSteps` is absent once an attempt lost work and had reported no steps.
+    """
 
     attempts: Count | None = None
     preemptions: Count | None = None

@@ -63,8 +63,8 @@ def _attempt_lines(seen: Json, attempt: Json, job: Json, namespace: str | None) 
     if attempt.get("endedAt") and not seen.get("endedAt"):
         cause = next((each for each in Cause if each == attempt.get("cause")), None)
         message = attempt.get("message") or (cause.sentence if cause else "it ended")
-        lost = attempt.get("lostSteps")
-        cost = f", {counted(lost, 'step')} lost" if lost is not None else ""
+        lost = jobs.loss_words(attempt)
+        cost = f", {lost}" if lost else ""
         line = f"{name} ended ({cause or 'unknown'}{cost}): {message}"
         if failed(attempt):
             line += f"; its log: {log_command(job, attempt, namespace=namespace)}"

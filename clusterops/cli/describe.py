@@ -106,9 +106,20 @@ def _summary(job: dict[str, Any]) -> list[str]:
             f"{counted(counts.get('attempts') or 0, 'attempt')}, "
             f"{counted(counts.get('preemptions') or 0, 'preemption')}, "
             f"{counted(counts.get('faults') or 0, 'fault')}, "
-            f"{counted(counts.get('lostSteps') or 0, 'step')} lost"
+            f"{_lost_in_all(counts)}"
         )
     return [f"{name + ':':<13}{value}" for name, value in facts.items() if value != ""]
+
+
+def _lost_in_all(counts: dict[str, Any]) -> str:
+    """The steps lost, as far as anybody knows them."""
+    from clusterops.cli.output import counted, number
+
+    if counts.get("lostSteps") is not None or not counts.get("attempts"):
+        return f"{counted(counts.get('lostSteps') or 0, 'step')} lost"
+    gpu_seconds = counts.get("lostGpuSeconds") or 0
+    cost = f" ({number(round(gpu_seconds))} GPU seconds count as lost)" if gpu_seconds else ""
+    return f"how many steps are lost is unknown: not all attempts reported theirs{cost}"
 
 
 def _section(title: str, columns: list[str], rows: list[list[str]]) -> list[str]:
@@ -124,9 +135,8 @@ def _attempts(attempts: list[dict[str, Any]]) -> list[str]:
 
     rows = []
     for attempt in attempts:
-        numbers = (
-            attempt.get(key) for key in ("firstStep", "lastStep", "durableStep", "lostSteps")
-        )
+        numbers = (attempt.get(key) for key in ("firstStep", "lastStep", "durableStep"))
+        nodes = dict.fromkeys(attempt.get("nodes") or ())
         rows.append(
             [
                 str(attempt["number"]),
@@ -134,11 +144,21 @@ def _attempts(attempts: list[dict[str, Any]]) -> list[str]:
                 clock(attempt.get("endedAt")),
                 attempt.get("cause") or "",
                 *("" if value is None else str(value) for value in numbers),
+                _lost(attempt),
+                ", ".join(nodes),
                 attempt.get("message") or "",
             ]
         )
-    headings = ["NUMBER", "STARTED", "ENDED", "CAUSE", "FIRST", "LAST", "SAVED", "LOST", "MESSAGE"]
+    headings = ["NUMBER", "STARTED", "ENDED", "CAUSE", "FIRST", "LAST", "SAVED", "LOST"]
+    headings += ["NODES", "MESSAGE"]
     return _section("Attempts", headings, rows)
+
+
+def _lost(attempt: dict[str, Any]) -> str:
+    """The steps an attempt lost; `unknown` once it has ended and had reported none."""
+    if attempt.get("lostSteps") is not None:
+        return str(attempt["lostSteps"])
+    return "unknown" if attempt.get("startedAt") and attempt.get("endedAt") else ""
 
 
 def _conditions(conditions: list[dict[str, Any]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -11,7 +11,7 @@ from clusterops.api.reasons import Cause, Phase, WaitReason
 from clusterops.api.spelling import closest
 from clusterops.cli import errors, watching
 from clusterops.cli.connection import Session, leads_elsewhere
-from clusterops.cli.output import number
+from clusterops.cli.output import counted, duration, number, parse_time
 from clusterops.kube.errors import NotFound
 
 _OUTCOMES = {
@@ -84,6 +84,17 @@ def progress_words(status: dict[str, Any]) -> str:
     if progress.get("durableStep") is not None:
         words += f", saved up to {number(progress['durableStep'])}"
     return words
+
+
+def loss_words(attempt: Mapping[str, Any]) -> str:
+    """What an ended attempt lost: `50 steps lost`; empty where nothing is to be said of it."""
+    if attempt.get("lostSteps") is not None:
+        return f"{counted(attempt['lostSteps'], 'step')} lost"
+    began, ended = (parse_time(attempt.get(key)) for key in ("startedAt", "endedAt"))
+    if began is None or ended is None:
+        return ""
+    ran = duration((ended - began).total_seconds())
+    return f"it does not report its steps: all {ran} since its start count as lost"
 
 
 def headline(job: dict[str, Any]) -> str:

@@ -226,8 +226,9 @@ def _history(status: Json) -> tuple[str, ...]:
         line = f"attempt {attempt['number']}: {attempt.get('message') or cause}"
         if attempt.get("lastStep") is not None:
             line += f"; stopped at step {number(attempt['lastStep'])}"
-        if attempt.get("lostSteps") is not None:
-            line += f", {counted(attempt['lostSteps'], 'step')} lost"
+        lost = jobs.loss_words(attempt)
+        if lost:
+            line += f", {lost}"
         lines.append(line)
     return tuple(lines)
 

@@ -70,13 +70,15 @@ class Attempt(Wire, frozen=True, omit_defaults=True):
 
 
 class Counts(Wire, frozen=True):
-    """Sums over the whole life of the job."""
+    """Sums over the whole life of the job. `lost_steps` is None before the first attempt, and from
+    the end of one whose lost steps are unknown.
+    """
 
     attempts: int = 0
     preemptions: int = 0
     faults: int = 0
     user_errors: int = 0
-    lost_steps: int = 0
+    lost_steps: int | None = None
     lost_gpu_seconds: float = 0.0
 
 

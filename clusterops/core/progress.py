@@ -99,17 +99,26 @@ def with_steps(attempt: Attempt, job: TrainingJob, reports: tuple[RankReport, ..
     )
 
 
-def with_losses(attempt: Attempt, gpus: int, now: datetime, rate: float | None) -> Attempt:
+def with_losses(
+    attempt: Attempt, gpus: int, now: datetime, rate: float | None, *, reports: bool = False
+) -> Attempt:
     """The ended attempt with the work that must be done again.
 
-    A completed one lost nothing. One that reported steps lost those after its newest checkpoint.
-    One that never reported is charged from its start: an unknown checkpoint counts as none.
+    A completed one lost nothing, nor did one that never ran. One that reported steps lost those
+    after its newest checkpoint. One that never reported is charged from its start: an unknown
+    checkpoint counts as none. How many steps it lost is unknown, unless its job `reports` steps in
+    other attempts: then it ended before its first one.
     """
     if attempt.cause is Cause.COMPLETED:
         return msgspec.structs.replace(attempt, lost_steps=0, lost_gpu_seconds=0.0)
     ran = seconds_since(attempt.started_at, now)
     if attempt.last_step is None:
-        return msgspec.structs.replace(attempt, lost_steps=0, lost_gpu_seconds=round(ran * gpus, 1))
+        known = reports or attempt.started_at is None
+        return msgspec.structs.replace(
+            attempt,
+            lost_steps=0 if known else None,
+            lost_gpu_seconds=round(ran * gpus, 1),
+        )
     lost = max(0, attempt.last_step - (attempt.durable_step or 0))
     own = attempt.last_step - (attempt.first_step or 0)
     if rate is None and own > 0 and ran > 0:

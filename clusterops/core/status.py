@@ -59,7 +59,7 @@ def begun(job: TrainingJob, observed: Observed, now: datetime, settings: Setting
         master_port=observed.offered_port if settings.runtime == "processes" else None,
         backoff_until=None,
         grace_deadline=None,
-        counts=_replace(job.status.counts, attempts=job.status.counts.attempts + 1),
+        counts=_one_more(job.status.counts),
     )
     return _conditions(job, status, admitted=True, running=False, now=now)
 
@@ -154,7 +154,8 @@ def closed(
     )
     known = progress.observed_progress(job, observed, now)
     rate = known.steps_per_second if known is not None else None
-    attempt = progress.with_losses(attempt, status.gpus, now, rate)
+    reports = known is not None and known.step is not None
+    attempt = progress.with_losses(attempt, status.gpus, now, rate, reports=reports)
     counts = counted(status.counts, attempt)
     sequel = failure_policy.sequel(job, attempt, counts.user_errors, now, settings)
     reason: str = WaitReason.NONE
@@ -197,15 +198,22 @@ def cancelled(job: TrainingJob, now: datetime) -> JobStatus:
     return _conditions(job, status, admitted=False, running=False, now=now)
 
 
+def _one_more(counts: Counts) -> Counts:
+    """The sums when an attempt begins; before the first one nothing can have been lost."""
+    lost = counts.lost_steps if counts.attempts else 0
+    return _replace(counts, attempts=counts.attempts + 1, lost_steps=lost)
+
+
 def counted(counts: Counts, attempt: Attempt) -> Counts:
-    """The sums with one ended attempt."""
+    """The sums with one ended attempt. With one whose lost steps are unknown so is their sum."""
     cause = attempt.cause
+    unknown = counts.lost_steps is None or attempt.lost_steps is None
     return _replace(
         counts,
         preemptions=counts.preemptions + (cause is Cause.PREEMPTED),
         faults=counts.faults + (cause in (Cause.NODE_FAULT, Cause.NODE_LOST)),
         user_errors=counts.user_errors + (cause is Cause.USER_ERROR),
-        lost_steps=counts.lost_steps + (attempt.lost_steps or 0),
+        lost_steps=None if unknown else (counts.lost_steps or 0) + (attempt.lost_steps or 0),
         lost_gpu_seconds=round(counts.lost_gpu_seconds + (attempt.lost_gpu_seconds or 0.0), 1),
     )
 

@@ -58,8 +58,9 @@ def _notice(attempt: Attempt, after: JobStatus) -> str:
 
 def _ended(attempt: Attempt) -> Told:
     assert attempt.cause is not None, "an ended attempt has a cause"
-    lost = attempt.lost_steps or 0
-    words = "nothing was lost" if not lost else f"{lost} steps are to be done again"
+    lost, words = attempt.lost_steps, "how many of its steps are lost is unknown: it reported none"
+    if lost is not None:
+        words = "nothing was lost" if not lost else f"{lost} steps are to be done again"
     return Told(
         "Normal" if attempt.cause in _GOOD else "Warning",
         str(attempt.cause),

@@ -40,13 +40,19 @@ class Metrics:
         )
         self._lost_steps = Counter(
             "clusterops_lost_steps",
-            "Steps that are to be done again, by what ended the attempt.",
+            "Steps that are to be done again, by what ended the attempt, as far as they are known.",
+            ["cause"],
+            registry=self._registry,
+        )
+        self._lost_unknown = Counter(
+            "clusterops_attempts_ended_steps_unknown",
+            "Attempts of which nobody knows how many steps are to be done again: none was reported.",
             ["cause"],
             registry=self._registry,
         )
         self._lost_gpu_seconds = Counter(
             "clusterops_lost_gpu_seconds",
-            "GPU time of those steps.",
+            "GPU time of the work that is to be done again; all of an attempt that reported no steps.",
             ["cause"],
             registry=self._registry,
         )
@@ -60,6 +66,7 @@ class Metrics:
         for cause in Cause:
             self.attempts_ended.labels(cause=str(cause))
             self._lost_steps.labels(cause=str(cause))
+            self._lost_unknown.labels(cause=str(cause))
             self._lost_gpu_seconds.labels(cause=str(cause))
         self._registry.register(_Jobs(jobs))
 
@@ -85,7 +92,10 @@ class Metrics:
         was = known.get(newest.number)
         if newest.ended_at is not None and (was is None or was.ended_at is None):
             cause = str(newest.cause)
-            self._lost_steps.labels(cause=cause).inc(newest.lost_steps or 0)
+            if newest.lost_steps is None:
+                self._lost_unknown.labels(cause=cause).inc()
+            else:
+                self._lost_steps.labels(cause=cause).inc(newest.lost_steps)
             self._lost_gpu_seconds.labels(cause=cause).inc(newest.lost_gpu_seconds or 0.0)
 
     def told(self, told: Told) -> None:

@@ -113,3 +113,15 @@ def test_what_only_passes_by_is_not_told() -> None:
     leaving = {**failing, "cause": "Preempted"}
     saving = job(phase="Checkpointing", reason="SavingBeforeRelease", attempt=1, attempts=[leaving])
     assert told(RUNNING, saving) == ["Checkpointing, it is saving before it gives its GPUs back"]
+
+
+def test_a_job_that_reports_no_steps_is_not_told_that_it_lost_none() -> None:
+    silent = {
+        "number": 1, "startedAt": "2026-11-30T19:00:00Z", "endedAt": "2026-11-30T19:02:15Z",
+        "cause": "Evicted", "message": "its quota was taken away", "lostGpuSeconds": 135.0,
+    }  # fmt: skip
+    gone = job(phase="Requeued", reason="WaitingForQuota", attempt=1, attempts=[silent])
+    assert told(RUNNING, gone)[0] == (
+        "attempt 1 ended (Evicted, it does not report its steps: all 2m15s since its start count as "
+        "lost): its quota was taken away"
+    )

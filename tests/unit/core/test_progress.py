@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from support.operator_builders import NOW, ago, job, report, running
 
 from clusterops.api.reasons import Cause
-from clusterops.core import progress
-from clusterops.core.observed import Attempt, Observed, Progress
+from clusterops.core import progress, status
+from clusterops.core.observed import Attempt, Counts, Observed, Progress
 from clusterops.core.settings import Settings
 
 
@@ -45,6 +45,24 @@ def test_a_completed_attempt_loses_nothing_and_a_silent_one_everything() -> None
     assert progress.with_losses(done, 4, NOW, 1.0).lost_steps == 0
     silent = progress.with_losses(Attempt(1, ago(100), cause=Cause.PREEMPTED), 4, NOW, None)
     assert silent.lost_gpu_seconds == 400
+
+
+def test_how_many_steps_a_silent_attempt_lost_is_unknown_unless_its_job_reports_steps() -> None:
+    silent = Attempt(1, ago(100), cause=Cause.EVICTED)
+    assert progress.with_losses(silent, 4, NOW, None).lost_steps is None
+    assert progress.with_losses(silent, 4, NOW, None, reports=True).lost_steps == 0
+    never_ran = Attempt(1, cause=Cause.START_FAILED)
+    assert progress.with_losses(never_ran, 4, NOW, None).lost_steps == 0
+
+
+def test_a_sum_with_an_unknown_loss_stays_unknown() -> None:
+    none_yet = Counts(attempts=1, lost_steps=0)
+    seven = Attempt(1, ago(100), cause=Cause.EVICTED, lost_steps=7)
+    assert status.counted(none_yet, seven).lost_steps == 7
+    silent = Attempt(2, ago(50), cause=Cause.EVICTED, lost_gpu_seconds=200.0)
+    unknown = status.counted(status.counted(none_yet, seven), silent)
+    assert (unknown.lost_steps, unknown.lost_gpu_seconds) == (None, 200.0)
+    assert status.counted(unknown, seven).lost_steps is None
 
 
 @given(

@@ -50,3 +50,11 @@ def test_waits_that_need_somebody_are_told_and_others_are_not() -> None:
     never = JobStatus(reason=WaitReason.NEVER_FITS, message="at most 2")
     assert reasons(waiting, never) == ["NeverFits"]
     assert reasons(never, waiting) == []
+
+
+def test_an_end_whose_lost_steps_are_unknown_does_not_claim_that_nothing_was_lost() -> None:
+    noticed = ending(Cause.EVICTED)
+    ended = msgspec.structs.replace(noticed.attempts[0], ended_at=NOW)
+    (event,) = told(noticed, msgspec.structs.replace(noticed, attempts=(ended,)))
+    assert "nothing was lost" not in event.message
+    assert "it reported none" in event.message

@@ -70,3 +70,12 @@ def test_what_an_earlier_process_saw_is_not_guessed(metrics):
     metrics.job_changed(with_attempts(ENDED, NEXT), with_attempts(ENDED, BACK), 1.0)
     assert value(metrics, "fault_to_running_seconds_count") == 0
     assert value(metrics, "lost_steps_total", cause="NodeFault") == 0
+
+
+def test_an_attempt_that_reported_no_steps_counts_as_unknown_and_not_as_none_lost() -> None:
+    metrics = Metrics(lambda: ())
+    silent = msgspec.structs.replace(ENDED, lost_steps=None, lost_gpu_seconds=540.0)
+    metrics.job_changed(with_attempts(TOLD), with_attempts(silent), 0.0)
+    assert value(metrics, "attempts_ended_steps_unknown_total", cause="NodeFault") == 1
+    assert value(metrics, "lost_steps_total", cause="NodeFault") == 0
+    assert value(metrics, "lost_gpu_seconds_total", cause="NodeFault") == 540
