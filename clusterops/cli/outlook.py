@@ -27,11 +27,14 @@ _UNKNOWN = (
 
 
 class Ending(NamedTuple):
-    """When a holder may give back what it holds, by its own report; `seconds` None: it says none."""
+    """When a holder may give back what it holds, by its own report; `seconds` None: it says none.
+    `reports`: it has said how far it is, and of how many steps.
+    """
 
     name: str
     amount: int
     seconds: float | None
+    reports: bool = False
 
 
 def outlook(view: Snapshot, workload: Workload, running: Sequence[Json], now: float) -> list[str]:
@@ -67,19 +70,37 @@ def earliest(short: Shortage, holders: Sequence[Ending], *, ahead: int = 0) -> s
         if freed >= missing:
             break
     if freed < missing:
-        silent = sorted(each.name for each in holders if each.seconds is None)
         what = f"{quantities.show(short.resource, missing)} more {short.resource}"
-        if not silent:
-            return f"no time can be told: {what} must become free"
-        if len(silent) == 1:
-            return f"no time can be told: {silent[0]} does not say how far it is"
-        return f"no time can be told: {listed(silent, 'and')} do not say how far they are"
+        return f"no time can be told: {_silence(holders) or f'{what} must become free'}"
     last = needed[-1]
     others = f", if the {counted(ahead, 'job')} ahead leave it any" if ahead else ""
+    own = f"{last.name} ends by its own report{others}"
+    left = last.seconds or 0.0
     return (
-        f"not before {duration(last.seconds or 0.0)} from now, when {last.name} ends by its own "
-        f"report{others}"
+        f"any moment, when {own}"
+        if left < 1
+        else f"not before {duration(left)} from now, when {own}"
     )
+
+
+def _silence(holders: Sequence[Ending]) -> str:
+    """Whose end cannot be told, and for want of what; one that just began has not said it yet."""
+    silent = sorted(each.name for each in holders if each.seconds is None and not each.reports)
+    new = sorted(each.name for each in holders if each.seconds is None and each.reports)
+    parts = []
+    if silent:
+        words = (
+            "has not said how far it is" if len(silent) == 1 else "have not said how far they are"
+        )
+        parts.append(f"{listed(silent, 'and')} {words}")
+    if new:
+        words = (
+            "has not said yet how fast it is"
+            if len(new) == 1
+            else "have not said yet how fast they are"
+        )
+        parts.append(f"{listed(new, 'and')} {words}")
+    return "; ".join(parts)
 
 
 def seconds_left(job: Json) -> float | None:
@@ -93,12 +114,15 @@ def seconds_left(job: Json) -> float | None:
 
 def endings_of(holders: Iterable[Holding], running: Sequence[Json]) -> list[Ending]:
     """When each holder ends by its own report, as far as its job may be seen and says so."""
-    left = {
-        (each["metadata"]["namespace"], each["metadata"]["name"]): seconds_left(each)
-        for each in running
-    }
-    return [
-        Ending(name, each.amount, left.get((each.namespace, name)))
-        for each in holders
-        for name in [jobs.behind(each.name)]
-    ]
+    seen = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in running}
+    endings = []
+    for each in holders:
+        name = jobs.behind(each.name)
+        job = seen.get((each.namespace, name), {})
+        endings.append(Ending(name, each.amount, seconds_left(job), _reports(job)))
+    return endings
+
+
+def _reports(job: Json) -> bool:
+    progress = (job.get("status") or {}).get("progress") or {}
+    return progress.get("step") is not None and bool(progress.get("totalSteps"))

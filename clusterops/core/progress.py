@@ -2,12 +2,13 @@
 
 import hashlib
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from clusterops.api.reasons import Cause
 from clusterops.core.conditions import seconds_since, to_milliseconds
-from clusterops.core.observed import Attempt, Observed, Progress, RankReport, TrainingJob
+from clusterops.core.observed import Attempt, JobStatus, Observed, Progress, RankReport, TrainingJob
 from clusterops.core.settings import Settings
 
 
@@ -74,6 +75,48 @@ def observed_progress(job: TrainingJob, observed: Observed, now: datetime) -> Pr
     if before is not None and _steps(after) == _steps(before):
         return before
     return msgspec.structs.replace(after, updated_at=to_milliseconds(now))
+
+
+class Milestones(NamedTuple):
+    """What a status holds of its open attempt: a step done in it, one saved in it, its rate."""
+
+    moved: bool
+    saved: bool
+    rated: bool
+
+    @property
+    def all_known(self) -> bool:
+        """True when nothing is left that is worth a write of its own."""
+        return all(self)
+
+
+def milestones(status: JobStatus) -> Milestones:
+    """What the status already says about its open attempt."""
+    attempt, progress = status.open_attempt, status.progress
+    if attempt is None or attempt.first_step is None or progress is None:
+        return Milestones(False, False, False)
+    moved = progress.step is not None and progress.step > attempt.first_step
+    saved = attempt.durable_step is not None and attempt.durable_step > attempt.first_step
+    return Milestones(moved, saved, moved and progress.steps_per_second is not None)
+
+
+def is_news(before: JobStatus, after: JobStatus) -> bool:
+    """True when `after` has the first step, the first save or the first rate of an attempt: people
+    wait for these to see that all is well, and each comes but once.
+    """
+    pairs = zip(milestones(before), milestones(after), strict=True)
+    return any(now and not was for was, now in pairs)
+
+
+def seconds_until_look(job: TrainingJob, now: datetime, settings: Settings) -> float:
+    """How long after a report of steps the job is to be looked at. While a milestone of the attempt
+    is still to come that is soon, and later and later the longer it does not come.
+    """
+    due = seconds_until_due(job, now, settings)
+    progress = job.status.progress
+    if not milestones(job.status).all_known:
+        due = min(due, seconds_since(progress.updated_at if progress else None, now))
+    return max(1.0, due)
 
 
 def seconds_until_due(job: TrainingJob, now: datetime, settings: Settings) -> float:

@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True):
     barrier_slack_seconds: float = 15.0
     """How long after a fellow victim's deadline its missing pods are still waited for."""
     progress_seconds: float = 60.0
-    """Progress alone is written at most this often."""
+    """Progress alone is written at most this often, but for an attempt's first step, save and rate."""
     backoff_base_seconds: float = 10.0
     backoff_most_seconds: float = 300.0
     fault_settle_seconds: float = 1.0

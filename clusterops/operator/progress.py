@@ -1,13 +1,13 @@
 """What a heartbeat sets in motion: nothing for a mere step, a decision at once where one waits for it.
 
-Steps alone reach the job's status about once a minute. So that thousands of ranks that report
+Steps alone reach the job's status about once a minute, the first ones of an attempt at once. So that thousands of ranks that report
 every second cost almost nothing, a report of steps only plants one delayed look per job.
 """
 
 from collections.abc import Callable
 
 from clusterops.core.observed import TrainingJob
-from clusterops.core.progress import seconds_until_due
+from clusterops.core.progress import milestones, seconds_until_look
 from clusterops.core.settings import Settings
 from clusterops.kube.store import Key
 from clusterops.operator.clock import SteadyClock
@@ -35,7 +35,8 @@ class ProgressFeed:
         attempt = job.status.open_attempt
         ending = attempt is not None and attempt.cause is not None
         unheard = attempt is not None and attempt.first_step is None
-        if news.finished or (news.first and unheard) or (news.durable and ending):
+        awaited = ending or not milestones(job.status).saved
+        if news.finished or (news.first and unheard) or (news.durable and awaited):
             self._enqueue(job.key)
             return
         if news.step or news.durable:
@@ -49,6 +50,6 @@ class ProgressFeed:
         now = self._clock.monotonic()
         if self._planted.get(job.metadata.uid, 0.0) > now:
             return
-        delay = max(1.0, seconds_until_due(job, self._clock.now(), self._settings))
+        delay = seconds_until_look(job, self._clock.now(), self._settings)
         self._planted[job.metadata.uid] = now + delay
         self._enqueue_after(job.key, delay)

@@ -101,7 +101,7 @@ def test_a_job_that_waits_is_told_its_place_and_when_the_holder_says_it_ends() -
 def test_a_holder_that_says_nothing_leaves_no_time_to_tell() -> None:
     running = job("char-lm", 6)
     lines = outlook(view(as_workload(running, holds=6)), asked(4), [running], NOW)
-    assert "no time can be told: char-lm does not say how far it is" in lines
+    assert "no time can be told: char-lm has not said how far it is" in lines
 
 
 def test_the_earliest_time_adds_up_what_is_given_back() -> None:
@@ -119,3 +119,14 @@ def test_seconds_left_need_a_rate_and_an_end() -> None:
     assert seconds_left(job("a", 1, step=10, totalSteps=110)) is None
     assert seconds_left(job("a", 1, step=10, stepsPerSecond=2.0)) is None
     assert seconds_left(job("a", 1, step=120, totalSteps=110, stepsPerSecond=1.0)) == 0.0
+
+
+def test_a_holder_that_has_only_begun_to_report_is_not_called_silent() -> None:
+    running = job("char-lm", 6, step=0, totalSteps=1000)
+    lines = outlook(view(as_workload(running, holds=6)), asked(4), [running], NOW)
+    assert "no time can be told: char-lm has not said yet how fast it is" in lines
+
+
+def test_a_holder_that_is_about_to_end_ends_any_moment() -> None:
+    short = Shortage("gpu", GPU, 6, 1, 8)
+    assert earliest(short, [Ending("a", 6, 0.0)]) == "any moment, when a ends by its own report"

@@ -102,3 +102,33 @@ def test_progress_alone_is_due_once_a_minute_and_a_little_later_for_some() -> No
     assert 60 <= progress.seconds_until_due(of, NOW, settings) <= 72
     assert progress.seconds_until_due(of, NOW + timedelta(seconds=73), settings) == 0
     assert progress.seconds_until_due(job(running()), NOW, settings) == 0
+
+
+def test_the_first_step_save_and_rate_of_an_attempt_are_news_and_later_ones_are_not() -> None:
+    heard = running(first_step=50, last_step=50, durable_step=50, progress=Progress(50, None, 50))
+    moved = running(first_step=50, last_step=51, durable_step=50, progress=Progress(51, None, 50))
+    rated = running(
+        first_step=50, last_step=52, durable_step=50, progress=Progress(52, 99, 50, 2.0)
+    )
+    saved = running(
+        first_step=50, last_step=60, durable_step=60, progress=Progress(60, 99, 60, 2.0)
+    )
+    later = running(
+        first_step=50, last_step=70, durable_step=70, progress=Progress(70, 99, 70, 2.1)
+    )
+    statuses = [heard, moved, rated, saved]
+    for before, after in zip(statuses, [*statuses[1:], later], strict=True):
+        assert progress.is_news(before, after) is (after is not later)
+    assert not progress.is_news(saved, saved)
+
+
+def test_what_is_awaited_of_an_attempt_is_looked_for_soon_and_then_more_rarely() -> None:
+    settings = Settings(progress_seconds=60)
+    of = job(running(first_step=0, progress=Progress(0, updated_at=NOW)))
+    looks = [
+        progress.seconds_until_look(of, NOW + timedelta(seconds=after), settings)
+        for after in (0, 2, 4, 8)
+    ]
+    assert looks == [1, 2, 4, 8]
+    known = running(first_step=0, durable_step=5, progress=Progress(5, 9, 5, 2.0, updated_at=NOW))
+    assert progress.seconds_until_look(job(known), NOW, settings) >= 60
