@@ -120,6 +120,11 @@ class Ledger:
         )
         return [Boot(*row) for row in rows]
 
+    def latest(self, boot: str) -> float | None:
+        """The place in time of the latest event that is kept of a boot, None when there is none."""
+        row = self._db.execute("SELECT MAX(at) FROM events WHERE boot = ?", (boot,)).fetchone()
+        return row[0]  # type: ignore[no-any-return]
+
     def save_boot(self, boot: Boot) -> None:
         """Keeps a boot, or what is newly known of it. Raises LedgerFull."""
         with _Writing(self):

@@ -269,6 +269,13 @@ class WatchState:
         return next((boot for boot in reversed(self.boots) if boot.id == boot_id), None)
 
     def _enter(self, boot_id: str, clock: Clock) -> None:
+        if self.boots:
+            # How late a boot is gets kept now and then, its events at once. Where the wall clock cannot
+            # be believed, the next boot would begin before them.
+            last = self.boots[-1]
+            latest = self._ledger.latest(last.id)
+            if latest is not None:
+                self.boots[-1] = last._replace(uptime=max(last.uptime, latest - last.base))
         boot = timeline.entered(self.boots, boot_id, uptime=clock.uptime, wall=clock.wall)
         self.boots = [each for each in self.boots if each.id != boot.id] + [boot]
         try:

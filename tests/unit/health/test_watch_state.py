@@ -86,6 +86,18 @@ def test_what_was_open_is_still_open_after_a_restart_and_ends_with_a_reboot(ledg
     assert rebooted.verdict(Clock(6.0, START.wall + 201.0)).open == ()
 
 
+def test_a_clock_lost_over_a_reboot_puts_no_fault_of_the_old_boot_into_the_new_one(ledger):
+    state = opened(ledger)
+    state.take(Intake([xid(79, 1, 900)]), clock(900))
+    state.verdict(clock(900))
+    state = opened(ledger, "b2", Clock(5.0, 0.0))
+    verdict = state.verdict(Clock(5.0, 0.0))
+    (incident,) = verdict.incidents
+    assert verdict.standing == "Healthy"
+    assert incident.opened_at < state.boot.at(0.0)
+    assert state.wall(incident.opened_at) == clock(900).wall
+
+
 def test_records_read_again_after_a_lost_connection_count_once(ledger):
     state = opened(ledger)
     for _ in range(3):
