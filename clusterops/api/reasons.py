@@ -68,6 +68,7 @@ class WaitReason(StrEnum):
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_STOPPED = "QueueStopped"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    QUEUED = "Queued"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     WAITING_FOR_PREEMPTION = "WaitingForPreemption"
     CHECKPOINT_FIRST = "CheckpointFirst"
@@ -92,6 +93,7 @@ _WAIT_SENTENCES = {
     WaitReason.QUEUE_NOT_FOUND: "its queue does not exist (yet)",
     WaitReason.QUEUE_STOPPED: "its queue is stopped",
     WaitReason.PRIORITY_CLASS_NOT_FOUND: "its priority class does not exist (yet)",
+    WaitReason.QUEUED: "it is in its queue, which has not judged it yet",
     WaitReason.WAITING_FOR_QUOTA: "not enough free quota in its queue",
     WaitReason.WAITING_FOR_PREEMPTION: "less urgent jobs are saving to make room for it",
     WaitReason.CHECKPOINT_FIRST: "the jobs it will displace are saving first",

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from clusterops.api.names import TRAINING_JOBS
 from clusterops.api.reasons import Cause, Phase
 from clusterops.api.text import listed
@@ -19,6 +21,7 @@ from clusterops.kube.errors import Forbidden
 from clusterops.scheduling import explain as scheduling
 from clusterops.scheduling import quantities
 from clusterops.scheduling.objects import Workload
+from clusterops.scheduling.prediction import would_preempt
 from clusterops.scheduling.snapshot import Snapshot
 
 SHOWN_HOLDERS = 5
@@ -164,11 +167,10 @@ def waiting(job: Json, view: Snapshot, now: float, running: Sequence[Json] = ())
         if said and said not in sentence:
             details.append(f"the operator says: {said}")
     if holders:
-        sentence += f"; {_held_by(holders)}"
-        details += [_holder_line(holder) for holder in holders]
+        sentence += f"; {_held_by(holders, job['metadata']['namespace'])}"
     return Reasoning(
         name, phase, str(found.reason) or status.get("reason") or "", _closed(sentence),
-        (*details, *_history(status)), found.would_help, holders, found.position,
+        (*details, *_history(status)), _would_help(found, view, own), holders, found.position,
     )  # fmt: skip
 
 
@@ -249,12 +251,31 @@ def _need(short: scheduling.Shortage) -> str:
     return f"needs {asked} {short.resource}, {free} of {most} of flavor {short.flavor} are free"
 
 
-def _held_by(holders: Sequence[Holder]) -> str:
-    shown = [f"{each.name} ({each.amount})" for each in holders[:SHOWN_HOLDERS]]
+def _would_help(found: scheduling.Explanation, view: Snapshot, own: Workload) -> str:
+    """What the person could change, with names and numbers; empty where nothing would help."""
+    if not found.shortages or found.victims:
+        return found.would_help
+    parts, short = [], found.shortages[0]
+    if len(found.shortages) == 1 and short.free > 0 and not found.position:
+        asked, free = (quantities.show(short.resource, each) for each in (short.asked, short.free))
+        parts.append(f"with {free} {short.resource} instead of {asked} it would fit now")
+    top = max((each.priority for each in found.holders), default=own.effective_priority)
+    displaced = would_preempt(view, msgspec.structs.replace(own, priority=top + 1, boost=0))
+    if displaced:
+        names = listed([jobs.behind(each.workload.name) for each in displaced], "and")
+        above = max(each.workload.effective_priority for each in displaced)
+        parts.append(f"with a priority above {above} it would take the place of {names}")
+    return "; ".join(parts)
+
+
+def _held_by(holders: Sequence[Holder], namespace: str) -> str:
+    shown = [_holder_words(each, namespace) for each in holders[:SHOWN_HOLDERS]]
     rest = len(holders) - len(shown)
     return f"held by {listed([*shown, *([f'{rest} more'] if rest else [])], 'and')}"
 
 
-def _holder_line(holder: Holder) -> str:
+def _holder_words(holder: Holder, namespace: str) -> str:
+    """`char-lm (6, priority 1000)`; one of another namespace is named with it."""
+    name = holder.name if holder.namespace == namespace else f"{holder.namespace}/{holder.name}"
     leaving = ", leaving" if holder.leaving else ""
-    return f"{holder.namespace}/{holder.name} holds {holder.amount} at priority {holder.priority}{leaving}"
+    return f"{name} ({holder.amount}, priority {holder.priority}{leaving})"

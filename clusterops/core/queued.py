@@ -22,7 +22,7 @@ def decide(view: View) -> list[actions.Action]:
     if workload is None:
         return _enter(view)
     if workload.metadata.deleting:
-        why = Why(WaitReason.WAITING_FOR_QUOTA, "its Workload was deleted and is made anew")
+        why = Why(WaitReason.QUEUED, "its Workload was deleted and is made anew")
         return [*_wait(view, why), actions.RemoveWorkloadFinalizer()]
     if workload.finished:
         return [actions.RemoveWorkloadFinalizer(), actions.DeleteWorkload()]
@@ -60,7 +60,7 @@ def _enter(view: View) -> list[actions.Action]:
         return _wait(view, Why.of(WaitReason.STUCK, view.observed.refused))
     assert view.observed.priority is not None, "before_queueing has checked it"
     body = workloads.desired_workload(job, view.observed.priority)
-    why = Why(WaitReason.WAITING_FOR_QUOTA, WaitReason.WAITING_FOR_QUOTA.sentence)
+    why = Why.of(WaitReason.QUEUED)
     return [actions.CreateWorkload(body), *_wait(view, why)]
 
 

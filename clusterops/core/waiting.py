@@ -53,7 +53,7 @@ def in_queue(job: TrainingJob, observed: Observed, workload: Workload, now: date
         return Why.of(WaitReason.STUCK, f"its Workload was deactivated by the queue ({detail})")
     reserved = workload.condition("QuotaReserved")
     if reserved is None:
-        return Why.of(WaitReason.WAITING_FOR_QUOTA)
+        return Why.of(WaitReason.QUEUED)
     if reserved.true:
         return Why.of(WaitReason.WAITING_FOR_QUOTA, _checks(workload))
     if reserved.reason == "AdmissionGated":

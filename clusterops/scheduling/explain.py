@@ -172,6 +172,8 @@ def _in_the_queue(
         reason = WaitReason.WAITING_FOR_QUOTA
         sentence = f"it would fit, but others are before it{place}"
         help_text = "it starts when those before it have started or left the queue"
+        if position == 0:
+            sentence, help_text = f"it fits, and its turn is next{place}", ""
     else:
         reason = WaitReason.WAITING_FOR_QUOTA
         sentence = f"{nomination.assignment.message}{place}"

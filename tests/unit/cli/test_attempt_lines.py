@@ -125,3 +125,8 @@ def test_a_job_that_reports_no_steps_is_not_told_that_it_lost_none() -> None:
         "attempt 1 ended (Evicted, it does not report its steps: all 2m15s since its start count as "
         "lost): its quota was taken away"
     )
+
+
+def test_a_job_that_its_queue_has_not_judged_is_not_said_to_lack_quota() -> None:
+    new = job(phase="Pending", reason="Queued", attempt=0)
+    assert told(None, new) == ["Pending, it is in its queue, which has not judged it yet"]

@@ -91,13 +91,34 @@ def test_a_job_that_waits_names_who_holds_what_it_needs() -> None:
     assert why.reason == "WaitingForQuota"
     assert why.sentence == (
         "llm has waited 30s: it needs 4 nvidia.com/gpu, 2 of 8 of flavor gpu are free, "
-        "place 1 of 1 in the queue; held by char-lm (6)."
+        "place 1 of 1 in the queue; held by char-lm (6, priority 1000)."
     )
     assert any(line.startswith("the queue says: ") for line in why.details)
-    assert "research/char-lm holds 6 at priority 1000" in why.details
+    assert not any("char-lm" in line for line in why.details), "the sentence names it already"
     assert [(each.name, each.amount) for each in why.holders] == [("char-lm", 6)]
     assert why.position == 0
-    assert why.would_help
+    assert why.would_help == "with 2 nvidia.com/gpu instead of 4 it would fit now"
+
+
+def test_what_would_help_names_the_priority_that_the_queue_would_displace_others_for() -> None:
+    holder, waiting = job("char-lm", 6), job("llm", 4)
+    state = view(
+        raw_workload(holder, 1000, 6), raw_workload(waiting, 1000), preemption="LowerPriority"
+    )
+    assert reasoning.waiting(waiting, state, NOW).would_help == (
+        "with 2 nvidia.com/gpu instead of 4 it would fit now; "
+        "with a priority above 1000 it would take the place of char-lm"
+    )
+    full, stuck = job("char-lm", 8), job("llm", 4)
+    nothing = view(raw_workload(full, 1000, 8), raw_workload(stuck, 1000))
+    assert reasoning.waiting(stuck, nothing, NOW).would_help == ""
+
+
+def test_a_job_that_has_just_been_queued_and_fits_is_not_said_to_be_behind_others() -> None:
+    new = job("new", 4)
+    why = reasoning.waiting(new, view(raw_workload(new, 1000)), NOW)
+    assert "its turn is next" in why.sentence
+    assert "others" not in why.sentence
 
 
 def test_a_job_that_displaces_others_says_whom() -> None:

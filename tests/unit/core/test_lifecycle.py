@@ -87,7 +87,7 @@ def test_what_cannot_be_queued_waits_with_the_reason(
 @pytest.mark.parametrize(
     ("conditions", "queue", "reason"),
     [
-        ((), QueueView(), WaitReason.WAITING_FOR_QUOTA),
+        ((), QueueView(), WaitReason.QUEUED),
         (
             (
                 condition(
@@ -453,11 +453,11 @@ def test_a_resumed_job_is_activated_and_woken() -> None:
     assert {"UpdateWorkload", "WakeWorkload"} <= set(kinds(decided(of, workload=asleep)))
 
 
-def test_a_resumed_job_waits_for_quota_and_is_not_called_stuck() -> None:
+def test_a_resumed_job_is_queued_and_not_called_stuck() -> None:
     of = job(closed())
     slept = condition("Evicted", True, "Suspended", "it was suspended by its user")
     found = decided(of, workload=pending(of, slept, active=False))
-    assert written(found).reason == WaitReason.WAITING_FOR_QUOTA
+    assert written(found).reason == WaitReason.QUEUED
 
 
 def test_a_workload_that_the_queue_gave_up_is_left_alone_and_told() -> None:
