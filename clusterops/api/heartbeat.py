@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 PATH = "/v1/heartbeat"
+PROBLEM_LIMIT = 500
+"""Characters of `Heartbeat.problem` that are sent and taken."""
 
 T = TypeVar("T")
 
@@ -32,7 +34,9 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """One rank's report. `step` counts completed optimizer steps; `finished` = all work is done."""
+    """One rank's report. `step` counts completed optimizer steps; `finished` = all work is done;
+    `problem` says what is wrong although training goes on (saves that fail), empty when nothing is.
+    """
 
     attempt: int
     rank: int
@@ -40,6 +44,7 @@ class Heartbeat:
     total_steps: int | None = None
     durable: Durable | None = None
     finished: bool = False
+    problem: str = ""
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON object that is posted."""
@@ -54,6 +59,7 @@ class Heartbeat:
             "totalSteps": self.total_steps,
             "durable": durable,
             "finished": self.finished,
+            "problem": self.problem[:PROBLEM_LIMIT],
         }
 
     @classmethod
@@ -76,6 +82,7 @@ class Heartbeat:
                 manifest_sha256=_optional(durable, "manifestSha256", str) or "",
             ),
             finished=bool(_optional(wire, "finished", bool)),
+            problem=(_optional(wire, "problem", str) or "")[:PROBLEM_LIMIT],
         )
 
 

@@ -270,6 +270,7 @@ class RankReport(msgspec.Struct, frozen=True):
     durable_step: int | None = None
     durable_age_seconds: float = 0.0
     finished: bool = False
+    problem: str = ""
 
 
 class QueueView(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from clusterops.api.reasons import Cause, Phase, WaitReason
+from clusterops.api.text import printable
 from clusterops.core import exits, failure_policy, progress
 from clusterops.core.actions import Action, DeletePod
 from clusterops.core.conditions import seconds_since, to_milliseconds, with_condition
@@ -83,7 +84,7 @@ def under_way(
         job.status,
         phase=phase,
         reason=why.reason,
-        message=why.message,
+        message=why.message or _problem(observed),
         progress=progress.observed_progress(job, observed, now),
         attempts=(*job.status.attempts[:-1], attempt),
     )
@@ -240,6 +241,12 @@ def _without_progress(status: JobStatus) -> JobStatus:
     if attempts:
         attempts = (*attempts[:-1], _replace(attempts[-1], last_step=None, durable_step=None))
     return _replace(status, progress=None, attempts=attempts)
+
+
+def _problem(observed: Observed) -> str:
+    """What a rank says is wrong although it goes on; the first one's word, for all say much the same."""
+    problem = next((each.problem for each in observed.reports if each.problem), "")
+    return f"it trains on with a problem: {printable(problem)}" if problem else ""
 
 
 def _open(job: TrainingJob) -> Attempt:

@@ -98,6 +98,7 @@ class HeartbeatTable:
                 durable_step=state.heartbeat.durable.step if state.heartbeat.durable else None,
                 durable_age_seconds=now - state.durable_at,
                 finished=state.heartbeat.finished,
+                problem=state.heartbeat.problem,
             )
             for rank, state in sorted(known.ranks.items())
         )

@@ -17,6 +17,7 @@ from clusterops.train.errors import (
     ResumeMismatch,
     SaveFailed,
     StaleAttempt,
+    StorageRefused,
     TrainError,
     UnsupportedFormat,
     UnsupportedState,
@@ -34,6 +35,7 @@ _SHARED_FAILURES: dict[str, type[TrainError]] = {
         ResumeMismatch,
         SaveFailed,
         StaleAttempt,
+        StorageRefused,
         UnsupportedFormat,
         UnsupportedState,
     )

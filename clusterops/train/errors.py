@@ -51,6 +51,13 @@ class SaveFailed(TrainError):
     """A checkpoint could not be written. Raised at the first step after the failure."""
 
 
+class StorageRefused(SaveFailed):
+    """The storage could not take a checkpoint for a reason that may pass: it is full, over its quota,
+    or had an I/O error. A save that only came due is then tried again at the next one; one on notice,
+    at the end, or that the job itself asked for ends the training.
+    """
+
+
 class RankFailed(TrainError):
     """Another rank failed in a step that all ranks take together."""
 

@@ -1,5 +1,6 @@
 """A session's objects in their directory: claimed, resumed, saved now or in the background."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,12 +11,15 @@ from clusterops.train import randomness
 from clusterops.train.agreement import Ranks, leader_decides, together
 from clusterops.train.checkpoint import CheckpointDirectory, Committed, open_directory
 from clusterops.train.contents import Contents, generators_of
+from clusterops.train.errors import StorageRefused
 from clusterops.train.manifest import Identity
 from clusterops.train.metrics import plain_number
 from clusterops.train.options import SessionOptions
 from clusterops.train.progress import Progress
 from clusterops.train.restoring import Restored, restore
 from clusterops.train.saving import Saver, Snapshot
+
+log = logging.getLogger("clusterops.train")
 
 
 def claimed(
@@ -58,6 +62,8 @@ class PersistentState:
         self._metrics = metrics
         self._on_durable = on_durable
         self._directory = directory
+        self.problem = ""
+        """Why the newest save came to nothing; empty once one is durable. Read by any thread."""
         self._saver = Saver(directory, ranks, self._committed)
         # Those to be restored when training begins; in a section, those of before it.
         self._generators: Mapping[str, Any] | None = None
@@ -111,27 +117,51 @@ class PersistentState:
 
         Raises:
             StaleAttempt: a newer attempt has taken over.
-            SaveFailed: this save, or the one in the background, has failed.
+            SaveFailed: this save has failed; or the one in the background, for a reason that stays.
         """
-        self._saver.finish()
+        self.settle()
         if not self._is_saved():
             self._saver.save_now(self._snapshot())
 
     def save_in_background(self) -> None:
-        """Copies the state and has it written beside training.
+        """Copies the state and has it written beside training. What the storage refuses is told, and
+        comes again with the next save that is due.
 
         Raises:
             StaleAttempt: a newer attempt has taken over.
-            SaveFailed: the last one has failed, or this one can't begin.
+            SaveFailed: the last one has failed, or this one can't begin, for a reason that stays.
         """
         if self._is_saved():
             return
         started = self._progress.clock()
-        self._saver.save_in_background(self._snapshot())
+        try:
+            self._saver.save_in_background(self._snapshot())
+        except StorageRefused as refusal:
+            self._progress.save_postponed()
+            self._refused(refusal)
+            return
         self._progress.save_began(self._progress.clock() - started)
 
+    def settle(self) -> None:
+        """Waits for the background save, if there is one. That the storage refused it is told; there
+        is another one to come.
+
+        Raises:
+            StaleAttempt: a newer attempt has taken over.
+            SaveFailed: it has failed for a reason that stays.
+        """
+        try:
+            self._saver.finish()
+        except StorageRefused as refusal:
+            self._refused(refusal)
+
     def finish(self) -> None:
-        """Waits for the background save, if there is one; raises as `save` does."""
+        """Waits for the background save, if there is one, when no other will follow.
+
+        Raises:
+            StaleAttempt: a newer attempt has taken over.
+            SaveFailed: it has failed.
+        """
         self._saver.finish()
 
     def drop(self) -> None:
@@ -148,7 +178,20 @@ class PersistentState:
         self._progress.resumed(restored.manifest)
         self._committed(restored.committed)
 
+    def _refused(self, refusal: StorageRefused) -> None:
+        self._progress.save_was_refused()
+        if not self.problem and self._ranks.rank == 0:
+            log.error(
+                "training goes on, but its newest work is not saved: %s. Tried again whenever a save "
+                "is due; this is not said again until one succeeds",
+                refusal,
+            )
+        self.problem = str(refusal)
+
     def _committed(self, committed: Committed) -> None:
+        if self.problem and self._ranks.rank == 0:
+            log.warning("saving works again: step %d is durable", committed.step)
+        self.problem = ""
         self._on_durable(Durable(committed.step, committed.manifest_sha256))
 
     def _snapshot(self) -> Snapshot:

@@ -33,6 +33,7 @@ class Progress:
     _saved_step: int = 0
     _trained_before: float = 0.0
     _permanent_at: float = 0.0
+    _permanent_before: float = 0.0
 
     def resumed(self, manifest: Manifest) -> None:
         """Goes on where a checkpoint was made."""
@@ -95,9 +96,17 @@ class Progress:
 
     def save_began(self, blocked_seconds: float) -> None:
         """A background save has begun, and training stood still so long for it."""
+        self.save_postponed()
+        self.interval.cost_seconds = blocked_seconds
+
+    def save_postponed(self) -> None:
+        """No save before one more interval has passed."""
         self._saved_step = self.step
         self._saved_at = self.clock()
-        self.interval.cost_seconds = blocked_seconds
+
+    def save_was_refused(self) -> None:
+        """The newest save came to nothing: if it was one to keep for good, the next one is."""
+        self._permanent_at = self._permanent_before
 
     def became_durable(self, durable: Durable) -> None:
         """A checkpoint is safely on disk."""
@@ -108,6 +117,7 @@ class Progress:
 
     def permanent_is_due(self) -> bool:
         """Whether the next checkpoint is one to keep for good; asking counts as making it."""
+        self._permanent_before = self._permanent_at
         if self.keep_every_seconds is None:
             return False
         trained = self.trained_seconds()

@@ -6,6 +6,7 @@ one rank the commit runs there too; with several it follows at the next step at 
 because threads must not mix their messages with the training's.
 """
 
+import errno
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +16,14 @@ from typing import Any, TypeVar
 from clusterops.train.agreement import Ranks, leader_decides, together
 from clusterops.train.background import BackgroundTask, StateCopies
 from clusterops.train.checkpoint import CheckpointDirectory, Committed
-from clusterops.train.errors import SaveFailed
+from clusterops.train.errors import SaveFailed, StorageRefused
 from clusterops.train.manifest import FileRecord
 from clusterops.train.serialization import Encoded
 
 T = TypeVar("T")
 
 _DROP_SECONDS = 30.0
+_MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,8 @@ class Saver:
         try:
             return action()
         except OSError as error:
-            raise SaveFailed(
+            kind = StorageRefused if error.errno in _MAY_PASS else SaveFailed
+            raise kind(
                 f"the checkpoint of step {step} could not be written to {self._directory.path}: "
                 f"{error}; earlier checkpoints are untouched. Every rank must see that directory, "
                 "with room for the checkpoints kept and one more"

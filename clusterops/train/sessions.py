@@ -166,7 +166,8 @@ class Session:
         Raises:
             Leave: the job was told to leave; its state is durable.
             StaleAttempt: a newer attempt runs.
-            SaveFailed: a background save has failed.
+            SaveFailed: the last save has failed, the one before leaving, or a background save for a
+                reason that stays. What a full disk refuses is tried again when a save is next due.
         """
         self._begin_training()
         total = self._options.total_steps
@@ -286,13 +287,13 @@ class Session:
                 self._leave_without_saving()
             return
         if state.in_flight and (agreed.failed or not agreed.writing):
-            state.finish()
+            state.settle()
         if agreed.leave:
             state.save()
             raise Leave(mark_served(self._ranks, self._board)[1])
         if agreed.asked:
             # Save and go on: the operator learns from the next reports when it is durable.
-            state.finish()
+            state.settle()
             mark_served(self._ranks, self._board)
             state.save_in_background()
         elif agreed.due and not state.in_flight:
@@ -328,9 +329,10 @@ class Session:
 
     def _save_last(self) -> None:
         if self._state is not None:
-            self._state.finish()
             if self.step > 0 and not self._progress.torn:
                 self._state.save()
+            else:
+                self._state.finish()
 
     def _begin_training(self) -> None:
         if self._state is not None:
@@ -366,4 +368,5 @@ class Session:
             total_steps=self._options.total_steps,
             durable=self._progress.durable,
             finished=self._reported_finished,
+            problem="" if self._state is None else self._state.problem,
         )

@@ -204,6 +204,18 @@ def test_steps_alone_are_written_once_a_minute() -> None:
     assert written(later).progress.step == 6  # type: ignore[union-attr]
 
 
+def test_what_a_running_rank_complains_of_is_in_the_status_until_it_is_over() -> None:
+    of = job(running())
+    view = {"workload": workload(of, condition("PodsReady")), "pods": GANG}
+    told = written(
+        decided(of, **view, reports=(report(0, 5, problem="disk\x1b full"), report(1, 5)))
+    )
+    assert told.phase is Phase.RUNNING
+    assert told.message == "it trains on with a problem: disk\\x1b full"
+    over = written(decided(job(told), **view, reports=(report(0, 5), report(1, 5))))
+    assert over.message == ""
+
+
 @pytest.mark.parametrize(
     ("spec", "observed", "cause"),
     [

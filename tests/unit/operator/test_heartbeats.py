@@ -32,6 +32,14 @@ def test_a_newer_attempt_replaces_an_older_one_and_never_the_other_way() -> None
     assert table.reports("j", 2, 2.0) == ()
 
 
+def test_a_problem_is_known_until_a_report_comes_without_one() -> None:
+    table = HeartbeatTable()
+    table.record("j", Heartbeat.from_wire(Heartbeat(1, 0, 5, problem="disk full").to_wire()), 0.0)
+    assert [r.problem for r in table.reports("j", 1, 0.0)] == ["disk full"]
+    table.record("j", Heartbeat(1, 0, 5), 1.0)
+    assert [r.problem for r in table.reports("j", 1, 1.0)] == [""]
+
+
 @given(order=st.permutations(range(1, 7)), repeat=st.integers(1, 3))
 def test_overtaking_and_doubled_reports_end_in_the_same_state(
     order: list[int], repeat: int

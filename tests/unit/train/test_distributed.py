@@ -76,7 +76,7 @@ def test_each_rank_resumes_its_own_state_and_random_numbers(reports: list[dict[s
 def test_one_ranks_full_disk_ends_the_save_on_all(reports: list[dict[str, Any]]) -> None:
     for report in reports:
         failed = report["save fails"]
-        assert failed["ended"] == "SaveFailed"
+        assert failed["ended"] == "StorageRefused"
         assert "No space left" in failed["message"]
         assert failed["durable"] is None
 
