@@ -1,6 +1,7 @@
 """An incident: the observations about one fault, each kept once however often it was reported."""
 
 import hashlib
+from collections import Counter
 
 import msgspec
 
@@ -145,10 +146,13 @@ def _first(
     if len(incident.observations) >= MAX_OBSERVATIONS:
         # Noise without end must not take memory without end: the place is given up first.
         incident.dropped += 1
+        gravity = judgement.action.severity
         for other, observation in incident.observations.items():
-            if other[0] == judgement.code and other[1] == device:
+            same = other[0] == judgement.code and other[1] == device
+            if same and (judgement.by_number or gravity <= observation.judgement.action.severity):
                 return observation
-        return next(reversed(incident.observations.values()))
+        if not _make_room(incident, judgement):
+            return next(reversed(incident.observations.values()))
     fresh = Observation(
         judgement, device, event.boot, [Run(event.at, event.at, 1)], 0, event.text, event.text, event.source
     )  # fmt: skip
@@ -156,6 +160,28 @@ def _first(
     if device is not None and device not in incident.devices:
         incident.devices.append(device)
     return fresh
+
+
+def _make_room(incident: Incident, judgement: Judgement) -> bool:
+    """Gives up the least of what an incident holds for a report that says more; False when none does.
+
+    A GPU that leaves the bus amid a thousand exceptions of its program must not drown in them. What the
+    driver itself asks for never goes into another's observation either: it would overwrite that one.
+    """
+    kinds = Counter(key[:2] for key in incident.observations)
+    least = min(
+        incident.observations,
+        key=lambda key: (
+            incident.observations[key].judgement.action.severity,
+            kinds[key[:2]] == 1,
+            incident.observations[key].last_at,
+        ),
+    )
+    held = incident.observations[least].judgement.action.severity
+    if judgement.action.severity <= held and not judgement.by_number:
+        return False
+    incident.dropped += incident.observations.pop(least).count - 1
+    return True
 
 
 def _new_run(found: Observation, at: float) -> None:

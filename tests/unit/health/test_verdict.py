@@ -32,6 +32,7 @@ from health.events import (
     Verified,
 )
 from health.fold.history import MAX_DEVICES, MAX_INCIDENTS
+from health.fold.incident import MAX_OBSERVATIONS
 from health.verdict.findings import Role
 from health.verdict.node import judge_node
 from health.verdict.topology import Topology
@@ -147,6 +148,37 @@ def test_a_storm_of_memory_errors_is_for_the_vendor() -> None:
 
 UNATTRIBUTED = "MMU Fault: ENGINE GRAPHICS GPC0 UNRECOGNIZED_CLIENT faulted @ 0x18"
 BAD_ADDRESS = "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_8 faulted @ 0x73. Fault is of type FAULT_PDE"
+
+
+def exceptions_everywhere() -> list:
+    """What one bad kernel of a job makes the driver print: a line for each SM of each GPU."""
+    return [
+        xid(sm / 1000, 13, f"Exception on (GPC {sm // 9}, TPC {sm % 9}, SM 0): x", device)
+        for sm in range(66)
+        for device in GPUS
+    ]
+
+
+def test_a_gpu_that_leaves_the_bus_does_not_drown_in_exceptions_of_its_program() -> None:
+    found = verdict(*exceptions_everywhere(), xid(1, 79, device=GPUS[5]))
+    assert found.standing is Standing.REBOOT_NODE
+    (lost,) = (each for each in found.gpus if each.standing is Standing.REBOOT_NODE)
+    assert lost.device == GPUS[5]
+
+
+def test_a_wish_of_the_driver_amid_a_storm_speaks_of_its_own_gpu_alone() -> None:
+    told = [*exceptions_everywhere(), xid(1, 79, device=GPUS[5]), recovery(1.1, 1, 0, GPUS[6])]
+    assert verdict(*told).standing is Standing.REBOOT_NODE
+
+
+def test_a_storm_after_a_lost_gpu_neither_hides_it_nor_grows_without_end() -> None:
+    found = history(xid(-1, 79, device=GPUS[5]), *exceptions_everywhere())
+    assert judge_node(found).standing is Standing.REBOOT_NODE
+    assert all(len(each.observations) <= MAX_OBSERVATIONS for each in found.incidents)
+
+
+def test_exceptions_everywhere_are_the_programs_fault() -> None:
+    assert verdict(*exceptions_everywhere()).action is Action.RESTART_APP
 
 
 def test_faults_that_no_gpu_can_attribute_all_over_the_node_need_a_reboot() -> None:
