@@ -47,7 +47,11 @@ def per_line(raw_lines: Iterable[str], judge: Judge) -> Iterator[LineVerdict]:
 
 
 def record_text(raw: str) -> str:
-    """The record that an input line holds: itself, or the string that it is in JSON."""
+    """The record that an input line holds: itself, the string that it is in JSON, or the message of
+    the entry that `journalctl -o json` exported.
+    """
+    if raw[:1] == "{":
+        return _exported(raw) or raw
     if raw[:1] == '"':
         try:
             decoded = json.loads(raw)
@@ -55,6 +59,25 @@ def record_text(raw: str) -> str:
             return raw
         return decoded if isinstance(decoded, str) else raw
     return raw
+
+
+def _exported(raw: str) -> str | None:
+    """The kernel's message in an entry of the journal, behind its stamp; None for any other object."""
+    if '"_TRANSPORT"' not in raw:
+        return None
+    try:
+        fields = json.loads(raw)
+        message = fields.get("MESSAGE")
+        # A list of bytes when the journal took the message for none of UTF-8.
+        text = bytes(message).decode("utf-8", "replace") if isinstance(message, list) else message
+    except (ValueError, TypeError, RecursionError):
+        return None
+    if fields.get("_TRANSPORT") != "kernel" or not isinstance(text, str):
+        return None
+    at = fields.get("_SOURCE_MONOTONIC_TIMESTAMP") or fields.get("__MONOTONIC_TIMESTAMP")
+    if not (isinstance(at, str) and at.isascii() and at.isdigit() and len(at) < 19):
+        return text
+    return f"[{int(at) // 1_000_000}.{int(at) % 1_000_000:06d}] {text}"
 
 
 def line_verdict(number: int, line: Line, judge: Judge) -> LineVerdict:

@@ -16,6 +16,12 @@ _SYSLOG = re.compile(
     r"\s*(?:<\d{1,3}>)?(?:\w{1,12}\.?\s+\d{1,2}\s+\d\d:\d\d:\d\d(?:\s+\d{4})?|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,26})"
     r"\s+(?P<host>[^\s\[\]:]{1,255})(?:\s+(?P<program>[^\s\[\]:]{1,64})(?:\[\d{1,10}\])?:)?"
 )
+# The newer form of syslog: `<4>1 2026-01-05T00:00:00Z host kernel - - -`. Facility 0 is the kernel.
+_SYSLOG_5424 = re.compile(
+    r"<(?P<priority>\d{1,3})>1 (?:-|[\dT:.+Z-]{10,35}) \S{1,255} (?P<program>\S{1,48}) \S{1,128} \S{1,32}"
+    r" (?:-|(?:\[[^\]]{0,1024}\]){1,8})\s{0,8}\ufeff?",
+    re.ASCII,
+)
 _KERNEL_NAMES = ("kernel", "kern", "klogd", "vmunix")
 # What the text before a message may end with when it is no syslog line.
 _ENDINGS = frozenset("]:;>|")
@@ -23,7 +29,7 @@ _ENDINGS = frozenset("]:;>|")
 
 def from_kernel(head: str) -> bool:
     """Whether the text before a message is the prefix of a kernel log, and not somebody quoting it."""
-    head = head.strip()
+    head = head.strip().removeprefix("\ufeff")
     if not head:
         return True
     if head[0] == "[" and head[-1] == "]" and "]:" not in head:
@@ -42,6 +48,9 @@ def _by_words(head: str) -> bool:
         for found in _PROGRAM_WITH_PID.finditer(head):
             if found.group(1).lower() not in _KERNEL_NAMES:
                 return False
+    newer = _SYSLOG_5424.match(head)
+    if newer is not None:
+        return int(newer["priority"]) < 8 and newer["program"].lower() in _KERNEL_NAMES
     if head[0] != "[":
         syslog = _SYSLOG.match(head)
         if syslog is not None:

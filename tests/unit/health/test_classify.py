@@ -55,6 +55,49 @@ def test_a_line_that_only_looks_like_json_is_a_line(raw: str) -> None:
     assert found.action is Action.NONE
 
 
+def exported(**fields) -> str:
+    message = LOST.partition("] ")[2]
+    entry = {"_TRANSPORT": "kernel", "__MONOTONIC_TIMESTAMP": "100000001", "MESSAGE": message}
+    return json.dumps(entry | fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"MESSAGE": list(LOST.partition("] ")[2].encode())},
+        {"__MONOTONIC_TIMESTAMP": None},
+        {"__MONOTONIC_TIMESTAMP": "9" * 400},
+    ],
+)
+def test_an_exported_entry_of_the_journal_is_its_message(fields) -> None:
+    (found,) = classify.per_line([exported(**fields)], judge())
+    assert (found.kind, found.code, found.gpu) == ("xid", 79, "0000:1b:00.0")
+
+
+def test_an_exported_entry_keeps_its_time() -> None:
+    (event,) = classify.events([exported()], {})
+    assert event.monotonic_us == 100_000_001
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        exported(_TRANSPORT="stdout"),
+        exported(_TRANSPORT=None),
+        exported(MESSAGE=None),
+        exported(MESSAGE=[300]),
+        exported(MESSAGE=[[]]),
+        exported(MESSAGE={"_TRANSPORT": "kernel"}),
+        exported()[:-1],
+        '{"_TRANSPORT":' * 50_000,
+    ],
+)
+def test_any_other_object_is_no_word_of_the_kernel(raw: str) -> None:
+    (found,) = classify.per_line([raw], judge())
+    assert found.action is Action.NONE
+
+
 def test_every_line_that_is_not_used_is_counted_by_reason() -> None:
     quoted = "Aug 10 15:36:05 host python[9]: NVRM: Xid (PCI:0000:1b:00): 79, x"
     broken = "[1.000001] NVRM: Xid (PCI:0000:1b:00): x"

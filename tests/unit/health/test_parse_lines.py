@@ -37,6 +37,9 @@ PREFIXES = [
     "4,2215,1843308145,-;",
     "4,2215,1843308145,-,caller=T1946;",
     "node17: [12345.678901] ",
+    "<4>1 2026-01-05T00:00:00.123Z host kernel - - - ",
+    '<4>1 2026-01-05T00:00:00.123+01:00 host kernel - - [timeQuality tzKnown="1"] [12345.678901] ',
+    "\ufeff",
     "\x1b[32m[12345.678901] \x1b[0m\x1b[33m",
     "#033[32m[12345.678901] #033[0m",
 ]
@@ -58,6 +61,8 @@ def test_a_report_is_read_behind_every_prefix(head: str) -> None:
         "2025-01-21T04:41:44+00:00 host logger: ",
         "Aug 10 15:36:05 host python[123]: [12345.678901] ",
         "12,2215,1843308145,-;",  # facility 1: a user wrote it
+        "<12>1 2026-01-05T00:00:00Z host kernel - - - ",
+        '<14>1 2026-01-05T00:00:00Z host python 12 - [origin ip="10.0.0.7"] ',
         "the manual says that ",
         '{"level":"warn","msg":"',
         'echo "',
