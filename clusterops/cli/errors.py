@@ -71,9 +71,12 @@ def guarded(command: Callable[[], Any], *, debug: bool = False) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has enough, as in `queue | head`; Python must not stumble over it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        return _reader_has_enough()
+    except SystemExit as leave:
+        # What typer makes of a pipe that closes while a command writes: an exit with 1.
+        if isinstance(leave.__context__, BrokenPipeError):
+            return _reader_has_enough()
+        raise
     except typer.Exit as leave:
         return leave.exit_code
     except Exception as error:  # the edge of the process: nothing may end in a traceback
@@ -84,6 +87,19 @@ def guarded(command: Callable[[], Any], *, debug: bool = False) -> int:
         show(failure)
         return failure.code
     return result if isinstance(result, int) else DONE
+
+
+def _reader_has_enough() -> int:
+    """Ends well, as in `queue | head`: what is left to write goes nowhere, so that Python does not
+    stumble over it at exit.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    try:
+        sys.stderr.flush()
+    except OSError:  # it went into the same pipe
+        os.dup2(nowhere, sys.stderr.fileno())
+    return DONE
 
 
 def show(failure: Failure) -> None:

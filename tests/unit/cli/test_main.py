@@ -204,6 +204,24 @@ def test_a_reader_that_had_enough_is_no_error() -> None:
     writer.stderr.close()
 
 
+@pytest.mark.parametrize("messages", ["apart", "in the same pipe"])
+@pytest.mark.parametrize("words", [["--help"], ["manifests"], ["health", "--help"]])
+def test_a_reader_that_left_while_a_command_writes_is_no_error(words, messages) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "clusterops.cli", *words],
+            stdout=writing,
+            stderr=subprocess.PIPE if messages == "apart" else writing,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr or b"") == (errors.DONE, b"")
+
+
 def test_output_that_the_caller_closed_is_no_error() -> None:
     command = f"exec {sys.executable} -m clusterops.cli --help >&-"
     ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, timeout=60, check=False)
