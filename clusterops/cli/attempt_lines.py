@@ -28,8 +28,13 @@ def log_command(job: Json, attempt: Json, *, namespace: str | None = None) -> st
     words = ["clusterops logs", metadata["name"]]
     if metadata.get("namespace") not in (namespace, None):
         words.append(f"-n {metadata['namespace']}")
+    return " ".join([*words, f"--rank {blamed_rank(attempt)} --attempt {attempt['number']}"])
+
+
+def blamed_rank(attempt: Json) -> int:
+    """The rank that the operator blames for an attempt's end; 0 where it names none."""
     blamed = _RANK.search(attempt.get("message") or "")
-    return " ".join([*words, f"--rank {blamed[1] if blamed else 0} --attempt {attempt['number']}"])
+    return int(blamed[1]) if blamed else 0
 
 
 def failed(attempt: Json) -> bool:

@@ -29,6 +29,10 @@ def explain(
         printer.write(f"  {printer.safe(line)}")
     if why.would_help:
         printer.write(f"  what would help: {printer.safe(why.would_help)}")
+    if why.last_lines:
+        printer.write("  the last it printed:")
+    for line in why.last_lines:
+        printer.write(f"    {printer.safe(line)}")
     if why.logs:
         printer.write(f"  its log: {printer.safe(why.logs)}")
 
@@ -48,4 +52,5 @@ def _plain(why: Any) -> dict[str, Any]:
         ],
         "position": why.position,
         "logs": why.logs,
+        "lastLines": list(why.last_lines),
     }  # fmt: skip

@@ -5,12 +5,13 @@ object any more, and what they printed still lies in the state folder.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clusterops.api.names import pod_name
+from clusterops.cli.connection import Session
 from clusterops.cli.log_stream import Line
 from clusterops.cli.output import parse_time
 
@@ -39,6 +40,21 @@ def find(
         if first is not None and first.moment >= not_before:
             found[log.rank] = log
     return [found[rank] for rank in sorted(found)]
+
+
+def of_attempt(session: Session, job: Mapping[str, Any], attempt: int) -> list[KeptLog]:
+    """What this machine has kept of an attempt whose pods are gone: in local mode it has."""
+    if session.local is None:
+        return []
+    metadata = job["metadata"]
+    return find(
+        session.local.pod_logs,
+        metadata["namespace"],
+        metadata["name"],
+        job["spec"]["template"]["spec"]["containers"][0]["name"],
+        attempt,
+        parse_time(metadata.get("creationTimestamp")) or datetime.fromtimestamp(0, UTC),
+    )
 
 
 def _age(file: Path) -> tuple[int, int]:

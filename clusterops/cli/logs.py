@@ -100,7 +100,7 @@ async def _print_once(
     pods = await log_stream.pods_of(session, name)
     chosen = [pod for pod in pods if log_stream.attempt_of(pod) == attempt]
     present = [log_stream.rank_of(pod) for pod in chosen]
-    kept = [log for log in _kept(session, job, attempt) if log.rank not in present]
+    kept = [log for log in kept_logs.of_attempt(session, job, attempt) if log.rank not in present]
     present = sorted([*present, *(log.rank for log in kept)])
     if not present:
         raise _nothing_left(job, attempt, sorted({log_stream.attempt_of(pod) for pod in pods}))
@@ -118,26 +118,6 @@ async def _print_once(
     gone = kept_logs.merged([log for log in kept if ranks is None or log.rank in ranks], tail)
     for line in heapq.merge(read, gone, key=lambda line: line.moment):
         write(line)
-
-
-def _kept(session: Any, job: dict[str, Any], attempt: int) -> Any:
-    """What this machine has kept of an attempt whose pods are gone: in local mode it has."""
-    from datetime import UTC, datetime
-
-    from clusterops.cli import kept_logs
-    from clusterops.cli.output import parse_time
-
-    if session.local is None:
-        return []
-    metadata = job["metadata"]
-    return kept_logs.find(
-        session.local.pod_logs,
-        metadata["namespace"],
-        metadata["name"],
-        job["spec"]["template"]["spec"]["containers"][0]["name"],
-        attempt,
-        parse_time(metadata.get("creationTimestamp")) or datetime.fromtimestamp(0, UTC),
-    )
 
 
 def _nothing_left(job: dict[str, Any], attempt: int, kept: list[int]) -> Exception:

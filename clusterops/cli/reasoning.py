@@ -14,7 +14,7 @@ import msgspec
 from clusterops.api.names import TRAINING_JOBS
 from clusterops.api.reasons import Cause, Phase
 from clusterops.api.text import listed
-from clusterops.cli import attempt_lines, cautions, cluster_view, jobs, outlook
+from clusterops.cli import attempt_lines, cautions, cluster_view, jobs, last_words, outlook
 from clusterops.cli.connection import Session
 from clusterops.cli.output import age, clock, counted, number
 from clusterops.kube.errors import Forbidden
@@ -52,6 +52,8 @@ class Reasoning(NamedTuple):
     position: int | None = None
     logs: str = ""
     """The command that prints what the last failure left behind; empty when nothing failed."""
+    last_lines: tuple[str, ...] = ()
+    """What the rank to blame for a user's error printed last."""
 
 
 async def about(session: Session, job: Json) -> Reasoning:
@@ -67,7 +69,9 @@ async def about(session: Session, job: Json) -> Reasoning:
         why = from_status(job)
     not_yet = waits(job) or why.phase in (Phase.ADMITTED, Phase.STARTING)
     nodes = await cluster_view.nodes(session) if not_yet else []
-    return advised(why, job, nodes, session.usual)
+    return advised(why, job, nodes, session.usual)._replace(
+        last_lines=await last_words.of(session, job)
+    )
 
 
 async def _jobs_of(session: Session, holders: Sequence[Holder]) -> list[Json]:

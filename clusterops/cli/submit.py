@@ -270,7 +270,7 @@ async def _until_the_end(session: Any, done: Any, watch: bool, timeout: float | 
     """
     from dataclasses import replace
 
-    from clusterops.cli import errors, jobs, output
+    from clusterops.cli import errors, jobs, last_words, output
 
     codes = []
     for each in done:
@@ -287,6 +287,9 @@ async def _until_the_end(session: Any, done: Any, watch: bool, timeout: float | 
         codes.append(jobs.outcome(last))
         if last is None:
             output.say(f"{metadata['name']}: it was deleted")
+        elif codes[-1] == errors.JOB_FAILED:
+            for line in await last_words.of(there, last):
+                output.say(f"{metadata['name']}: it printed: {line}")
     return next((code for code in codes if code), errors.DONE)
 
 

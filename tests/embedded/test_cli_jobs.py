@@ -15,6 +15,7 @@ from support.cli_cluster import (
     get_job,
     install_queues,
     set_status,
+    write_log,
 )
 from support.embedded import EmbeddedServer
 
@@ -171,7 +172,7 @@ def test_wait_tells_each_failure_and_the_command_for_its_log(capsys, server) -> 
     assert run(capsys, "submit", COUNTER)[0] == errors.DONE
     ended = {
         "number": 1, "startedAt": "2026-11-30T19:00:00Z", "endedAt": "2026-11-30T19:00:10Z",
-        "cause": "UserError", "message": "rank 0 on node-0 exited with code 3",
+        "cause": "UserError", "message": "rank 0 on node-0 exited with code 3", "lostSteps": 0,
     }  # fmt: skip
     set_status(server, "counter", phase="Failed", reason="UserError", attempt=1, attempts=[ended])
     code, _, err = run(capsys, "submit", "--wait", COUNTER)
@@ -179,7 +180,7 @@ def test_wait_tells_each_failure_and_the_command_for_its_log(capsys, server) -> 
     assert len(err.splitlines()) == 2, err
     first, last = err.splitlines()
     assert first == (
-        "counter: attempt 1 ended (UserError): rank 0 on node-0 exited with code 3; "
+        "counter: attempt 1 ended (UserError, 0 steps lost): rank 0 on node-0 exited with code 3; "
         "its log: clusterops logs counter -n research --rank 0 --attempt 1"
     )
     assert last == "counter: Failed, the job's own process failed, after 1 attempt"
@@ -188,6 +189,29 @@ def test_wait_tells_each_failure_and_the_command_for_its_log(capsys, server) -> 
     assert first in err
     _, out, _ = run(capsys, "explain", "counter", *IN_RESEARCH)
     assert "its log: clusterops logs counter -n research --rank 0 --attempt 1" in out
+
+
+def test_the_last_lines_of_the_rank_to_blame_are_shown_and_harmless(capsys, server) -> None:
+    assert run(capsys, "submit", COUNTER)[0] == errors.DONE
+    ended = {
+        "number": 1, "startedAt": "2026-11-30T19:00:00Z", "endedAt": "2026-11-30T19:00:10Z",
+        "cause": "UserError", "message": "rank 1 on node-0 exited with code 1", "lostSteps": 0,
+    }  # fmt: skip
+    set_status(server, "counter", phase="Failed", reason="UserError", attempt=1, attempts=[ended])
+    for rank in (0, 1):
+        pod = add_pod(server, "counter", 1, rank, "Failed")
+        words = ("Traceback:", "line 3", "", "no such \x1b[31mkey", f"of rank {rank}")
+        write_log(
+            server, pod, *(f"2026-11-30T19:00:0{n}.000000000Z {w}" for n, w in enumerate(words))
+        )
+    _, out, _ = run(capsys, "explain", "counter", *IN_RESEARCH)
+    assert "the last it printed:\n    line 3\n    no such \\x1b[31mkey\n    of rank 1\n" in out
+    _, out, _ = run(capsys, "explain", "counter", *IN_RESEARCH, "-o", "json")
+    assert json.loads(out)["lastLines"] == ["line 3", "no such \x1b[31mkey", "of rank 1"]
+    code, _, err = run(capsys, "submit", "--wait", COUNTER)
+    assert code == errors.JOB_FAILED
+    assert err.splitlines()[-1] == "counter: it printed: of rank 1"
+    assert "\x1b" not in err
 
 
 @pytest.fixture
