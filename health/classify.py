@@ -11,7 +11,7 @@ import msgspec
 from health.actions import Action
 from health.catalogue.driver import DriverVersion
 from health.catalogue.tables import Catalogue
-from health.events import Event, FallenOff, Source, SXid, SXidDetail, Xid
+from health.events import Event, FallenOff, RecordsLost, Source, SXid, SXidDetail, Xid
 from health.fold.history import History
 from health.judge.judge import Judge
 from health.parse import lines, stamps
@@ -136,9 +136,13 @@ def events(raw_lines: Iterable[str], history_counts: dict[str, int]) -> Iterator
                 continue
         stamp = stamps.stamp(line.head)
         at = timeline.place(stamp)
-        if timeline.boot != boot:
+        begins = timeline.boot != boot
+        if begins:
             boot, boot_name = timeline.boot, f"boot-{timeline.boot}"
         if line.what is None:
+            if begins:
+                # A reboot ends what only needed one, even if the driver then tells no fault.
+                yield Event(at, RecordsLost(0), boot_name)
             continue
         uptime = None if stamp.uptime is None else int(stamp.uptime * 1e6)
         sequence = stamp.sequence if stamp.sequence is not None else record.number

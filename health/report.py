@@ -93,4 +93,5 @@ def summary(verdict: NodeVerdict) -> str:
 
 def counted(verdict: NodeVerdict) -> str:
     """What was seen and what was passed over, with the reasons."""
-    return ", ".join(f"{name} {count}" for name, count in verdict.counts.items()) or "nothing"
+    told = (f"{name} {count}" for name, count in verdict.counts.items() if count)
+    return ", ".join(told) or "nothing"

@@ -9,8 +9,9 @@ import pytest
 
 from clusterops.cli import health as command
 from clusterops.cli.main import main
-from health import classify, shipped
-from health.actions import Action
+from health import classify, report, shipped
+from health.actions import Action, Standing
+from health.verdict.node import judge_node
 
 LOST = (
     "[100.000001] NVRM: Xid (PCI:0000:1b:00): 79, pid=7, name=python, GPU has fallen off the bus."
@@ -53,6 +54,16 @@ def test_a_json_string_is_one_record() -> None:
 def test_a_line_that_only_looks_like_json_is_a_line(raw: str) -> None:
     (found,) = classify.per_line([raw], judge())
     assert found.action is Action.NONE
+
+
+def test_a_boot_in_which_the_driver_tells_no_fault_ends_what_needed_a_reboot() -> None:
+    loads = "[    9.000001] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05"
+    told = [LOST, REBOOT, loads, loads]
+    before = judge_node(classify.folded(told[:2], judge(), shipped.policy()))
+    after = judge_node(classify.folded(told, judge(), shipped.policy()))
+    assert (before.standing, after.standing) == (Standing.REBOOT_NODE, Standing.HEALTHY)
+    assert len(after.incidents) == 1
+    assert "records_lost" not in report.counted(after)
 
 
 def exported(**fields) -> str:
