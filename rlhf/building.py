@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from rlhf.canaries import CanaryPlan
 from rlhf.config.sections import RunConfig, Scorer
 from rlhf.graders.composite import GradersTogether, Part, combine
-from rlhf.graders.functions import FunctionGrader, load
+from rlhf.graders.functions import BadFunction, FunctionGrader, load
 from rlhf.graders.helpful_harmless import grader as helpful_harmless
 from rlhf.graders.http_grader import HttpGrader
 from rlhf.graders.processes import ProcessGrader
@@ -113,8 +113,7 @@ def _grader(wanted: Scorer, config: RunConfig, of: Task) -> Grader:
     assert wanted.function is not None
     function = load(wanted.function)
     if wanted.kind == "custom":
-        own: Grader = function()
-        return own
+        return _custom(wanted.function, function)
     if wanted.kind == "processes":
         return ProcessGrader(
             wanted.function,
@@ -123,6 +122,30 @@ def _grader(wanted: Scorer, config: RunConfig, of: Task) -> Grader:
             pure=wanted.pure,
         )
     return FunctionGrader(function, pure=wanted.pure)
+
+
+def _custom(reference: str, make: Callable[..., Any]) -> Grader:
+    """The user's own grader, from what makes it.
+
+    Raises:
+        BadFunction: it can't be called without arguments, or what it makes is no grader.
+    """
+    try:
+        made = make()
+    # The user's code: whatever it raises is told as its own.
+    except Exception as error:
+        raise BadFunction(
+            f"{reference} made no grader: {type(error).__name__}: {error}; it is called without "
+            "arguments"
+        ) from error
+    missing = [name for name in ("grade", "close") if not callable(getattr(made, name, None))]
+    if missing:
+        raise BadFunction(
+            f"{reference} made {type(made).__name__}, which is no grader: it has no "
+            f"{' and no '.join(missing)}"
+        )
+    own: Grader = made
+    return own
 
 
 def audit(config: RunConfig, of: Task) -> Audit | None:

@@ -206,15 +206,16 @@ class RewardQueue:
             entry.rolling = False
             heapq.heappush(self._again, entry.seq)
         elif then is Then.REDRAW:
-            self._redraw(entry, missing.reason, now)
+            self._redraw(entry, missing, now)
         else:
-            self._give_up(entry, ": ".join(filter(None, (missing.reason, missing.detail))), now)
+            self._give_up(entry, missing.reason, missing.detail, now)
 
-    def _redraw(self, entry: Entry, reason: Reason, now: float) -> None:
+    def _redraw(self, entry: Entry, missing: Missing, now: float) -> None:
         """The slot's whole group is drawn again, in its own slots."""
-        draw = entry.draw + 1
+        draw, reason = entry.draw + 1, missing.reason
         if draw >= self.shape.max_draws:
-            self._give_up(entry, f"{reason} in the last of {self.shape.max_draws} draws", now)
+            told = f"{reason} in the last of {self.shape.max_draws} draws"
+            self._give_up(entry, told, missing.detail, now)
             return
         group = self.shape.group_of(entry.seq)
         waiting = frozenset(self._again)
@@ -224,7 +225,8 @@ class RewardQueue:
         self._log.counted("Redrawn")
         self._log.records.append(Redrawn(group, draw, reason, now))
 
-    def _give_up(self, entry: Entry, why: str, now: float) -> None:
+    def _give_up(self, entry: Entry, reason: str, detail: str, now: float) -> None:
+        why = f"{reason}: {detail}" if detail else reason
         slot = SampleId(entry.seq, entry.draw)
         batch = self.shape.batch_of(entry.seq)
         self._fail(RunFailure(f"slot {slot} of batch {batch} gets no reward: {why}", slot), now)

@@ -86,8 +86,10 @@ def allowed_tokens(
 def _nucleus(logprobs: Tensor, parameters: Parameters) -> Tensor:
     """The likeliest tokens of one row, by number (top-k) and by mass (top-p)."""
     ordered, order = torch.softmax(logprobs, dim=-1).sort(descending=True, stable=True)
-    # A token stays while the mass before it is short of top_p, so the first always does.
+    # A token stays while the mass before it is short of top_p. So the first always does, but for a
+    # top_p so small that it is 0 in the precision of the mass.
     stays = ordered.cumsum(dim=-1) - ordered < parameters.top_p
+    stays[0] = True
     if parameters.top_k > 0:
         stays[parameters.top_k :] = False
     return torch.zeros_like(stays).scatter(0, order, stays)

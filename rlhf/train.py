@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from clusterops.api.text import printable
 from clusterops.train.environment import read as read_environment
 from clusterops.train.errors import ConfigurationError, Leave
 from rlhf import report
@@ -74,7 +75,8 @@ def _train(config: RunConfig, folder: RunFolder, run_id: str) -> int:
                 runs.run(config, folder, display, following)
         except runs.FAILURES as error:
             ending = f"{type(error).__name__}: {error}"
-            sys.stderr.write(f"{ending}\n")
+            # It may quote a reward function's words.
+            sys.stderr.write(f"{printable(ending, keep=chr(10))}\n")
             return FAILED
         finally:
             for tracker in following:

@@ -70,7 +70,7 @@ def diagnose(folder: Path) -> Diagnosis:
     sections: list[Section] = []
     shape: Shape | None = None
     if found.has_journal:
-        shape, journalled = _from_journal(folder, problems)
+        shape, journalled = _from_journal(folder, max(found.samples, default=None), problems)
         sections += journalled
     sections += _from_samples(found.samples, shape)
     sections.append(drift.report(found.metrics))
@@ -87,7 +87,9 @@ def diagnose(folder: Path) -> Diagnosis:
     )
 
 
-def _from_journal(folder: Path, problems: list[str]) -> tuple[Shape | None, list[Section]]:
+def _from_journal(
+    folder: Path, newest_sample: int | None, problems: list[str]
+) -> tuple[Shape | None, list[Section]]:
     proof, waits = order.OrderProof(), stalls.Stalls()
     missing, ages = absences.Absences(), absences.Staleness()
     for numbered in evidence.records(folder, problems):
@@ -96,7 +98,7 @@ def _from_journal(folder: Path, problems: list[str]) -> tuple[Shape | None, list
         missing.add(numbered.record)
         ages.add(numbered.record)
     going_on = present.report(live_state.read(folder), waits)
-    sections = [order.report(proof), waits.report(), ages.report(), missing.report()]
+    sections = [order.report(proof, newest_sample), waits.report(), ages.report(), missing.report()]
     return proof.shape, [*([going_on] if going_on else []), *sections]
 
 

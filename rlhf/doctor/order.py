@@ -213,6 +213,26 @@ class OrderProof:
         self.trained = record.batch + 1
 
 
+def undelivered(proof: OrderProof, newest_sample: int | None) -> tuple[Finding, ...]:
+    """A fault where the run has trained on slots of batches that its journal never delivered.
+
+    Args:
+        proof: over the whole journal, read after the samples: a delivery is in it before its batch
+            is trained on, so it may know more than they do, and never less.
+        newest_sample: the highest slot among the samples; none when there are none.
+    """
+    if proof.shape is None or newest_sample is None:
+        return ()
+    batch = newest_sample // proof.shape.batch_size
+    if batch < proof.delivered:
+        return ()
+    told = (
+        f"slot s{newest_sample} of batch {batch} was trained on, and the journal ends with "
+        f"{proof.delivered} batches delivered: it lost records, or the samples are another run's"
+    )
+    return (fault(TOPIC, told, ORDER),)
+
+
 def prove(records: Iterable[Numbered]) -> OrderProof:
     """The proof over a whole journal."""
     proof = OrderProof()
@@ -221,8 +241,8 @@ def prove(records: Iterable[Numbered]) -> OrderProof:
     return proof
 
 
-def report(proof: OrderProof) -> Section:
-    """What the journal proves."""
+def report(proof: OrderProof, newest_sample: int | None = None) -> Section:
+    """What the journal proves, and whether it knows of the newest sample that was trained on."""
     figures = {
         "batches": proof.delivered,
         "trained": proof.trained,
@@ -240,7 +260,7 @@ def report(proof: OrderProof) -> Section:
     )
     if proof.lives > 1:
         line += f"; {proof.lives - 1} restarts, {proof.redelivered} batches delivered again"
-    findings: list[Finding] = []
+    findings = list(undelivered(proof, newest_sample))
     if proof.faults:
         line = f"order: {len(proof.faults)} contradictions in the journal"
         findings.append(fault(TOPIC, f"the journal contradicts itself: {proof.faults[0]}", ORDER))

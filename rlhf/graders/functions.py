@@ -32,8 +32,11 @@ def load(reference: str) -> Callable[..., Any]:
         raise BadFunction(f"{reference!r} names no function; write it as module:function")
     try:
         found: object = importlib.import_module(module_name)
-    except ImportError as error:
-        raise BadFunction(f"the module of {reference!r} cannot be imported: {error}") from error
+    # The user's code: whatever it raises while it is imported is told as its own.
+    except Exception as error:
+        raise BadFunction(
+            f"the module of {reference!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
@@ -54,20 +57,30 @@ class Called:
         self.is_async = inspect.iscoroutinefunction(function)
         parameters = inspect.signature(function).parameters
         self._takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-        self._takes = frozenset(parameters)
         try:
-            inspect.signature(function).bind_partial("prompt", "response")
+            given = inspect.signature(function).bind_partial("prompt", "response").arguments
         except TypeError as error:
             raise BadFunction(
                 f"{self.name}{inspect.signature(function)} cannot be called with a prompt and a "
                 f"response: {error}. A reward function is function(prompt, response, **context)"
             ) from None
+        by_name = {
+            name: name in given
+            for name, each in parameters.items()
+            if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        }
+        # Given by place: a part of the context of that name, like the demonstration of a line of
+        # prompts, which is called `response` too, would be given a second time.
+        self._given = frozenset(name for name, taken in by_name.items() if taken)
+        self._takes = frozenset(by_name) - self._given
 
     def __call__(self, sample: Sample) -> Any:
         """Calls it for a sample; what it returns, or a coroutine."""
-        context = sample.context
-        if not self._takes_all:
-            context = {name: value for name, value in context.items() if name in self._takes}
+        context = {
+            name: value
+            for name, value in sample.context.items()
+            if (name not in self._given if self._takes_all else name in self._takes)
+        }
         return self.function(sample.prompt, sample.response, **context)
 
 

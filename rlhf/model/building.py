@@ -17,7 +17,8 @@ def build(wanted: Model, vocabulary: int, seed: int) -> LanguageModel:
         seed: of its initial weights.
 
     Raises:
-        ModelUnavailable: a Hugging Face model that can't be loaded, or weights of another model.
+        ModelUnavailable: a Hugging Face model that can't be loaded, weights of another model, or a
+            device that isn't there.
         SnapshotUnreadable: the weights to start from can't be read.
     """
     if wanted.kind == "huggingface":
@@ -31,4 +32,10 @@ def build(wanted: Model, vocabulary: int, seed: int) -> LanguageModel:
             model.load_state_dict(load_start(wanted.start))
         except RuntimeError as error:
             raise ModelUnavailable(f"{wanted.start} is of another model: {error}") from error
-    return model.to(wanted.device).eval()
+    try:
+        return model.to(wanted.device).eval()
+    # PyTorch says one or the other, by which of its devices this machine lacks.
+    except (RuntimeError, AssertionError) as error:
+        raise ModelUnavailable(
+            f"model.device={wanted.device} can't be used here: {error}"
+        ) from error

@@ -1,7 +1,8 @@
 """The user's own task: prompts from a file of JSON lines, the reward from a Python function.
 
 Each line is an object with `prompt`, optionally `response` (a demonstration for the warm-up), and
-whatever else the reward function wants to know; that comes to it as `context`.
+whatever else the reward function wants to know; that comes to it as `context`. What has the name of
+the function's first or second parameter does not: these are the prompt and the policy's response.
 """
 
 import json
@@ -81,7 +82,8 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
         TaskInvalid: it can't be read, has no object, or a line is none. Names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # By line feeds alone: JSON's texts may hold what `splitlines` takes for an end, as U+2028.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskInvalid(f"{path}: {error}") from error
     entries = []

@@ -8,9 +8,10 @@ from support.rlhf_faults import STORM, run
 from support.rlhf_stream import shape
 
 from clusterops.cli.main import main
-from rlhf import journal
+from rlhf import journal, sample_rows
 from rlhf.doctor import order, stalls
 from rlhf.doctor.diagnosis import diagnose
+from rlhf.identity import OrderDigest
 from rlhf.journal import JournalWriter, path_in
 from rlhf.journal_frames import Numbered
 from rlhf.journal_records import (
@@ -24,11 +25,17 @@ from rlhf.journal_records import (
     Trained,
 )
 from rlhf.missing import Reason, Then
+from rlhf.sample_rows import SampleRow
 
 STACK = (
     "no answer in 1 s; the function was at\nThread 0x1 (most recent call first):\n"
     '  File "/x/loader.py", line 42 in load\n  File "/x/main.py", line 7 in main\n'
 )
+
+
+def digest_of(seqs: list[int]) -> str:
+    """The order digest over a first batch of samples as `sample` writes them."""
+    return OrderDigest().extend([(seq, 0, 0, f"{seq:032x}", f"{seq:032x}") for seq in seqs])
 
 
 def written(folder: Path, records: list) -> None:
@@ -185,6 +192,27 @@ def test_a_damaged_journal_is_a_fault_and_the_rest_is_still_told(tmp_path) -> No
     found = diagnose(tmp_path)
     assert not found.healthy
     assert "is broken, although everything before record" in found.verdict
+
+
+def test_a_journal_that_lost_batches_the_run_has_trained_on_is_a_fault(tmp_path) -> None:
+    written(
+        tmp_path,
+        [
+            *sample(0),
+            *sample(1),
+            Delivered(0, 2, 0, digest_of([0, 1]), 3.0),
+        ],
+    )
+    samples = tmp_path / sample_rows.NAME
+    first = [SampleRow(step=0, seq=seq, reward=1.0) for seq in (0, 1)]
+    with samples.open("ab") as file:
+        sample_rows.write(file, first)
+    assert diagnose(tmp_path).healthy
+    with samples.open("ab") as file:
+        sample_rows.write(file, [SampleRow(step=1, seq=2, reward=1.0)])
+    found = diagnose(tmp_path)
+    assert not found.healthy
+    assert "slot s2 of batch 1 was trained on, and the journal ends with 1 batches" in found.verdict
 
 
 def test_the_command_prints_the_verdict_first_and_exits_by_it(stormy, tmp_path, capsys) -> None:

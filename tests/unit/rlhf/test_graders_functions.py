@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from msgspec.structs import replace
 from support import rlhf_reward_functions as functions
 from support.rlhf_samples import sample
 
@@ -90,6 +91,43 @@ def test_a_wrong_signature_is_refused_before_the_run() -> None:
 def test_what_is_no_score_is_refused(value) -> None:
     with pytest.raises(BadAnswer):
         score_of(value)
+
+
+@pytest.mark.parametrize("source", ["def f(:", "nowhere_defined", "raise RuntimeError('no')"])
+def test_a_module_that_fails_while_it_is_imported_is_told_as_the_user_s(
+    tmp_path, monkeypatch, source
+) -> None:
+    (tmp_path / "their_broken_module.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadFunction, match=r"'their_broken_module:f' cannot be imported: .*Error"):
+        load("their_broken_module:f")
+
+
+def _two_texts(prompt: str, response: str) -> int:
+    return len(response)
+
+
+def _two_texts_and_more(prompt: str, response: str, **context: str) -> int:
+    return len(response) + ("response" in context)
+
+
+def _any_texts(*texts: str) -> int:
+    return len(texts[1])
+
+
+@pytest.mark.parametrize("function", [_two_texts, _two_texts_and_more, _any_texts])
+def test_a_demonstration_beside_the_prompt_does_not_stand_in_for_the_response(function) -> None:
+    known = {"response": "demonstration", "prompt": "another", "texts": "a third"}
+    scored = FunctionGrader(function).score(replace(sample(response="four"), context=known))
+    assert scored == Score(4.0)
+
+
+def test_a_demonstration_reaches_a_function_that_asks_for_it_by_its_name() -> None:
+    def like(question: str, answer: str, response: str) -> float:
+        return float(answer == response)
+
+    known = {"response": "same"}
+    assert FunctionGrader(like).score(replace(sample(response="same"), context=known)) == Score(1.0)
 
 
 def test_too_many_parts_are_refused() -> None:

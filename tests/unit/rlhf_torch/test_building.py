@@ -10,6 +10,9 @@ from support.rlhf_torch_small import small_config
 
 from rlhf import building, train
 from rlhf.graders.checking import answers_of
+from rlhf.graders.functions import BadFunction
+from rlhf.model.building import build
+from rlhf.model.huggingface import ModelUnavailable
 from rlhf.tasks.task import TaskInvalid
 
 REVERSED = sample(3, prompt="123=", response="321")
@@ -58,6 +61,30 @@ async def test_below_its_floor_a_part_caps_the_reward(rewards):
 def test_with_a_part_that_is_not_pure_there_is_no_audit(rewards):
     config = composite(rewards)
     assert building.audit(config, building.task(config)) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("def make(): return None", "made NoneType, which is no grader: it has no grade"),
+        ("def make(needed): return needed", "it is called without arguments"),
+        ("def make(): raise OSError('no key')", "made no grader: OSError: no key"),
+    ],
+)
+def test_what_makes_no_grader_is_refused_before_the_run(tmp_path, monkeypatch, source, told):
+    (tmp_path / "their_grader.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "their_grader", raising=False)
+    config = small_config("grader.kind=custom", "grader.function=their_grader:make")
+    with pytest.raises(BadFunction, match=told):
+        building.grader(config, building.task(config))
+    sys.modules.pop("their_grader", None)
+
+
+@pytest.mark.parametrize("device", ["nosuch", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused_by_name(device):
+    with pytest.raises(ModelUnavailable, match=f"model.device={device} can't be used here"):
+        build(small_config(f"model.device={device}").model, 16, 0)
 
 
 def test_a_task_whose_answer_cannot_fit_is_refused():

@@ -87,6 +87,7 @@ def test_all_unknown_keys_are_told_at_once_with_their_place(tmp_path):
         (["steps=many"], "not 'many'"),
         (["optimizer.lr=-1"], "optimizer.lr"),
         (["optimizer.lr=.nan"], "optimizer.lr"),
+        (["optimizer.betas=[0.9,1]"], "optimizer.betas"),
         (["ppo.clip_low=1.5"], "clip_low must be below 1"),
         (["model.width=30"], "multiple of 2 x model.heads"),
         (["rollout.max_new_tokens=128"], "no room for a prompt"),

@@ -171,6 +171,7 @@ def test_top_k_and_top_p_leave_the_likeliest():
         ({"top_p": 0.79}, [True, True, False, False]),
         ({"top_p": 0.81}, [True, True, True, False]),
         ({"top_p": 1e-9}, [True, False, False, False]),
+        ({"top_p": 1e-300}, [True, False, False, False]),
         ({"top_k": 3, "top_p": 0.5}, [True, False, False, False]),
         ({"min_new_tokens": 1, "stop_tokens": (0,), "top_k": 1}, [False, True, False, False]),
     ):

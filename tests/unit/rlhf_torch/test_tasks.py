@@ -100,6 +100,12 @@ def test_each_prompt_of_a_file_comes_once_an_epoch_in_an_order_of_its_own(tmp_pa
     assert task.reserve(2**64 - 1).text.startswith("p")
 
 
+def test_a_line_ends_at_a_line_feed_and_at_nothing_else(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_bytes('{"prompt": "a\u2028b"}\r\n{"prompt": "c\x85d"}\r\n'.encode())
+    assert {jsonl(path).prompt(group).text for group in range(2)} == {"a\u2028b", "c\x85d"}
+
+
 def test_lines_with_a_response_are_demonstrations(tmp_path):
     path = lines(tmp_path / "p", {"prompt": "a", "response": "b"}, {"prompt": "c"})
     task = jsonl(path)
