@@ -98,16 +98,13 @@ def _create(view: View, attempt: Attempt, missing: list[int]) -> list[actions.Ac
 def _write_progress(
     view: View, after: JobStatus
 ) -> tuple[list[actions.Action], list[actions.Action]]:
-    """The status write and the next wake: steps alone are written rarely, all else at once, and so
-    are the first step, save and rate of an attempt.
-    """
+    """The status write and the next wake: steps alone are written rarely, all else at once."""
     before = view.job.status
     if before == after:
         return [], []
     due = progress.seconds_until_due(view.job, view.now, view.settings)
     finished = exits.all_finished(view.observed.reports, _expected(view))
-    news = progress.is_news(before, after)
-    if due <= 0 or finished or news or not status.same_but_progress(before, after):
+    if due <= 0 or finished or not status.same_but_progress(before, after):
         return view.write(after), []
     return [], [actions.Wake(due, "progress is written once a minute")]
 

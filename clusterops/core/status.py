@@ -222,10 +222,13 @@ def counted(counts: Counts, attempt: Attempt) -> Counts:
 def same_but_progress(before: JobStatus, after: JobStatus) -> bool:
     """True when only steps and rates differ, which are not worth a write of their own.
 
-    The first step of an attempt is: it tells a restarted operator that the job sends heartbeats.
+    The first report of an attempt is: it tells a restarted operator that the job sends heartbeats.
+    So are its first step, save and rate: people wait for them.
     """
     if before == after:
         return True
+    if progress.is_news(before, after):
+        return False
     return _without_progress(before) == _without_progress(after)
 
 

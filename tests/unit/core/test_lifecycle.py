@@ -187,6 +187,19 @@ def test_a_gang_that_runs_is_told_to_the_queue_once() -> None:
     assert kinds(told) == []
 
 
+def test_the_first_step_and_the_first_save_of_an_attempt_are_written_at_once() -> None:
+    of = job(running())
+    view = {"workload": workload(of, condition("PodsReady")), "pods": GANG}
+    heard = written(decided(of, **view, reports=(report(0, 0), report(1, 0))))
+    moved = written(decided(job(heard), **view, reports=(report(0, 1), report(1, 1))))
+    assert moved.progress is not None
+    assert moved.progress.step == 1
+    saved = written(decided(job(moved), **view, reports=(report(0, 5, 5), report(1, 5))))
+    assert saved.progress is not None
+    assert saved.progress.durable_step == 5
+    assert kinds(decided(job(saved), **view, reports=(report(0, 9, 9), report(1, 9)))) == []
+
+
 def test_steps_alone_are_written_once_a_minute() -> None:
     of = job(running())
     view = {"workload": workload(of, condition("PodsReady")), "pods": GANG}
