@@ -123,7 +123,8 @@ class Ledger:
     def latest(self, boot: str) -> float | None:
         """The place in time of the latest event that is kept of a boot, None when there is none."""
         row = self._db.execute("SELECT MAX(at) FROM events WHERE boot = ?", (boot,)).fetchone()
-        return row[0]  # type: ignore[no-any-return]
+        latest: float | None = row[0]
+        return latest
 
     def save_boot(self, boot: Boot) -> None:
         """Keeps a boot, or what is newly known of it. Raises LedgerFull."""
