@@ -64,6 +64,8 @@ LABEL_RANK = "clusterops.io/rank"
 LABEL_SIMULATED = "clusterops.io/simulated"  # on nodes whose GPUs are simulated
 
 ANNOTATION_USER = "clusterops.io/user"
+# On a pod: the checkpoint directory that its processes were told; empty for none.
+ANNOTATION_CHECKPOINT_DIR = "clusterops.io/checkpoint-directory"
 # On a node that going down cordoned, so that coming up lets pods back on it and on no other.
 ANNOTATION_DRAINED = "clusterops.io/drained-by"
 # On a pod that is ended in place, and stays for its logs: seconds from its TERM to its KILL.

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from clusterops.api.reasons import Cause, Phase, WaitReason
-from clusterops.core import actions, exits, notice, pods, progress, status, waiting
+from clusterops.core import actions, edits, exits, notice, pods, progress, status, waiting
 from clusterops.core import workload as workloads
 from clusterops.core.conditions import seconds_since
 from clusterops.core.exits import Ending
@@ -54,7 +54,7 @@ def _go_on(view: View, attempt: Attempt) -> list[actions.Action]:
         why = waiting.while_starting(view.job, own, expected, view.now, view.settings)
         after = status.under_way(view.job, view.observed, Phase.STARTING, why, view.now)
     else:
-        why = Why(WaitReason.NONE, "")
+        why = Why(WaitReason.NONE, edits.waiting_for_next_attempt(view.job, workload, own))
         after = status.under_way(view.job, view.observed, Phase.RUNNING, why, view.now)
         if workload is not None and not workload.is_true("PodsReady"):
             steps.append(actions.SetPodsReady())

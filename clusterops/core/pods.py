@@ -72,6 +72,7 @@ def desired_pod(
     user = job.metadata.annotation(names.ANNOTATION_USER)
     if user:
         annotations[names.ANNOTATION_USER] = user
+    annotations[names.ANNOTATION_CHECKPOINT_DIR] = job.spec.checkpoint.directory or ""
     _place(spec, labels, annotations, observed)
     _keep_off(spec, avoided_nodes(job, settings))
     spec["restartPolicy"] = "Never"

@@ -71,6 +71,7 @@ def under_way(
     """The open attempt in one of its phases, with what its ranks reported folded in."""
     attempt = _open(job)
     attempt = progress.with_steps(attempt, job, observed.reports)
+    problem = _problem(observed) if phase is Phase.RUNNING else ""
     if phase is Phase.RUNNING and attempt.started_at is None:
         own = sorted(
             (pod for pod in observed.pods if pod.attempt == attempt.number),
@@ -84,7 +85,7 @@ def under_way(
         job.status,
         phase=phase,
         reason=why.reason,
-        message=why.message or _problem(observed),
+        message="; ".join(filter(None, (why.message, problem))),
         progress=progress.observed_progress(job, observed, now),
         attempts=(*job.status.attempts[:-1], attempt),
     )
