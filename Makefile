@@ -42,7 +42,7 @@ demo: .venv/.torch ## watch jobs being admitted, preempted, saved, resumed (REPO
 test: lint .venv/.torch ## everything: lint, types, and all tests
 	$(PYTEST) tests -n $(WORKERS) --dist worksteal
 
-check: lint ## lint, types, tidy, unit tests without torch: under a minute
+check: lint ## lint, types, tidy, unit tests without torch
 	$(PYTEST) tests/tidy tests/unit -n $(WORKERS) --dist worksteal -m "not slow and not torch"
 
 controlplane: ## build the real Kubernetes, etcd and Kueue of the tests, once (Go modules)

@@ -14,7 +14,7 @@ from support.embedded import EmbeddedServer, free_port
 from support.health_kmsg import FakeKmsg
 from support.health_nvml.build import Scenario, library
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.embedded, pytest.mark.slow]
 
 XID = "NVRM: Xid (PCI:0000:1b:00): {}, pid=7, name=python, what happened"
 URL = "/apis/clusterops.io/v1alpha1/nodehealths/n1"

@@ -12,6 +12,8 @@ from support.health_nvml.watch import PACE, STEADY, Watch
 from health.events import Hint, Identity, PciAddress, Quantity, Reading, Xid
 from health.nvml_source import Pace
 
+pytestmark = pytest.mark.slow  # each starts the real child process
+
 FIRST, SECOND = PciAddress(0, 0x1B, 0), PciAddress(0, 0x1C, 0)
 
 

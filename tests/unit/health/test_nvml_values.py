@@ -22,6 +22,8 @@ from health.events import (
 )
 from health.nvml_source import Pace
 
+pytestmark = pytest.mark.slow  # each starts the real child process
+
 FIRST, SECOND = PciAddress(0, 0x1B, 0), PciAddress(0, 0x1C, 0)
 AT = (0, 0x1B, 0)
 
