@@ -43,7 +43,7 @@ test: lint .venv/.torch ## everything: lint, types, and all tests
 	$(PYTEST) tests -n $(WORKERS) --dist worksteal
 
 check: lint ## lint, types, tidy, unit tests without torch
-	$(PYTEST) tests/tidy tests/unit -n $(WORKERS) --dist worksteal -m "not slow and not torch"
+	$(PYTEST) tests/tidy tests/unit -n $$((2 * $(WORKERS))) --dist worksteal -m "not slow and not torch"
 
 controlplane: ## build the real Kubernetes, etcd and Kueue of the tests, once (Go modules)
 	$(PYTHON) tests/support/controlplane_build.py
