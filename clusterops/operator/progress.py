@@ -1,7 +1,8 @@
 """What a heartbeat sets in motion: nothing for a mere step, a decision at once where one waits for it.
 
-Steps alone reach the job's status about once a minute, the first ones of an attempt at once. So that thousands of ranks that report
-every second cost almost nothing, a report of steps only plants one delayed look per job.
+Steps alone reach the job's status about once a minute, the first ones of an attempt at once. So that
+thousands of ranks that report every second cost almost nothing, a report of steps only plants one
+delayed look per job.
 """
 
 from collections.abc import Callable

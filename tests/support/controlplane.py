@@ -14,7 +14,6 @@ import contextlib
 import http.client
 import json
 import secrets
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import Any
 
 from support.controlplane_pki import Authority, client_user, write_kubeconfig
 from support.controlplane_process import Program, free_ports
-from support.embedded import Answer
+from support.embedded import ApiRequests
 
 START_SECONDS = 60.0
 ADMINISTRATOR = "admin"
@@ -56,7 +55,7 @@ class Options:
     """False: the API server alone, without controllers and scheduler."""
 
 
-class ControlPlane:
+class ControlPlane(ApiRequests):
     """One control plane and its folder. Addresses and identities are there before it is started.
 
     A second one over the same folder, in whatever process, talks to the first one's server.
@@ -145,40 +144,6 @@ class ControlPlane:
         return self._kubeconfig(f"account-{namespace}-{name}", user)
 
     # Talking to it as the administrator
-
-    def tls(self) -> ssl.SSLContext:
-        """A context that trusts this server only."""
-        return ssl.create_default_context(cafile=self.certificates.authority)
-
-    def connect(self, timeout_seconds: float = 30.0) -> http.client.HTTPSConnection:
-        """A connection of one's own, for many requests."""
-        return http.client.HTTPSConnection(
-            "127.0.0.1", self.port, timeout=timeout_seconds, context=self.tls()
-        )
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        headers: dict[str, str] | None = None,
-        connection: http.client.HTTPSConnection | None = None,
-    ) -> Answer:
-        """One request, whatever it is answered with."""
-        used = connection or self.connect()
-        try:
-            content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-            sent = {"Authorization": f"Bearer {self.token}", **(headers or {})}
-            if content is not None:
-                sent.setdefault("Content-Type", "application/json")
-            used.request(method, path, body=content, headers=sent)
-            answer = used.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read())
-        finally:
-            if connection is None:
-                used.close()
 
     def send(self, method: str, path: str, body: Any = None, **more: Any) -> Json:
         """One request that must succeed; the object that it is answered with."""

@@ -41,7 +41,49 @@ class Answer:
         return json.loads(self.content)
 
 
-class EmbeddedServer:
+class ApiRequests:
+    """Requests to an API server of loopback, as the owner of its token."""
+
+    port: int
+    token: str
+    certificates: Any
+
+    def tls(self) -> ssl.SSLContext:
+        """A context that trusts this server only."""
+        return ssl.create_default_context(cafile=self.certificates.authority)
+
+    def connect(self, timeout_seconds: float = 30.0) -> http.client.HTTPSConnection:
+        """A connection of one's own, for many requests."""
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=timeout_seconds, context=self.tls()
+        )
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        connection: http.client.HTTPSConnection | None = None,
+    ) -> Answer:
+        """One request, on a connection of its own unless one is given."""
+        used = connection or self.connect()
+        try:
+            content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+            sent = {"Authorization": f"Bearer {self.token}", **(headers or {})}
+            if content is not None:
+                sent.setdefault("Content-Type", "application/json")
+            used.request(method, path, body=content, headers=sent)
+            answer = used.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read())
+        finally:
+            if connection is None:
+                used.close()
+
+
+class EmbeddedServer(ApiRequests):
     """One database folder and the server process that serves it, if one runs.
 
     `environment` is added to the process's; `crds` are handed in at the start (None: those that
@@ -151,40 +193,6 @@ class EmbeddedServer:
     def __exit__(self, *_: object) -> None:
         if self.process is not None and self.process.poll() is None:
             self.stop()
-
-    def tls(self) -> ssl.SSLContext:
-        """A context that trusts this server only."""
-        return ssl.create_default_context(cafile=self.certificates.authority)
-
-    def connect(self, timeout_seconds: float = 30.0) -> http.client.HTTPSConnection:
-        """A connection of one's own, for many requests."""
-        return http.client.HTTPSConnection(
-            "127.0.0.1", self.port, timeout=timeout_seconds, context=self.tls()
-        )
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        headers: dict[str, str] | None = None,
-        connection: http.client.HTTPSConnection | None = None,
-    ) -> Answer:
-        """One request, on a connection of its own unless one is given."""
-        used = connection or self.connect()
-        try:
-            content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-            sent = {"Authorization": f"Bearer {self.token}", **(headers or {})}
-            if content is not None:
-                sent.setdefault("Content-Type", "application/json")
-            used.request(method, path, body=content, headers=sent)
-            answer = used.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read())
-        finally:
-            if connection is None:
-                used.close()
 
 
 def free_port() -> int:

@@ -8,30 +8,15 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.embedded import EmbeddedServer
 
 from clusterops.api import names
 from clusterops.api.node_health import Rung
 from clusterops.core.remediation_actions import Execute
-from clusterops.kube import connect
 from clusterops.operator.executor_annotation import AnnotationOrders, ByRung, answer
 from clusterops.operator.nodes_executor import DryRun, Programs
 
 NUMBERS = itertools.count()
 ORDER = Execute("xid-79-a/b1/reset_gpu", Rung.RESET_GPU, "xid-79-a", "b1", ("GPU-1",), None)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with EmbeddedServer(tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
-@pytest.fixture
-async def client(server):
-    connection = connect.load(server.kubeconfig)
-    yield connection.client()
-    await connection.close()
 
 
 @pytest.fixture

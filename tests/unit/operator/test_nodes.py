@@ -7,14 +7,12 @@ import time
 
 import pytest
 from prometheus_client import CollectorRegistry
-from support.embedded import EmbeddedServer
 
 from clusterops.api import names
 from clusterops.api.node_health import RemediationState as State
 from clusterops.api.node_health import Rung
 from clusterops.core.remediation_budget import Budgets
 from clusterops.core.remediation_ladder import Ladder
-from clusterops.kube import connect
 from clusterops.kube.client import Client
 from clusterops.kube.errors import KubeError, NotFound
 from clusterops.operator import nodes_verification
@@ -27,19 +25,6 @@ pytestmark = pytest.mark.embedded
 
 NUMBERS = itertools.count()
 WIDE = Budgets(1.0, 99, 1.0, 999, 3600, 99)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with EmbeddedServer(tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
-@pytest.fixture
-async def client(server):
-    connection = connect.load(server.kubeconfig)
-    yield connection.client()
-    await connection.close()
 
 
 class Recorder:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from email import policy
 from email.parser import BytesParser
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.operator_http import LoopbackService, Quiet
 from support.operator_smtp import MailReceiver, certificate
 
 from clusterops.operator.tickets import letter
@@ -156,36 +156,21 @@ def test_neither_evidence_nor_passwords_go_in_the_clear():
             MailTickets(MailServer("localhost", 25), "gpu@example.org", addresses, lambda: 1.0)
 
 
-class Service:
+class Service(LoopbackService):
     """A service that Apprise speaks to, on loopback."""
 
     def __init__(self, status=200):
         self.told: list[dict[str, str]] = []
         service = self
 
-        class Post(BaseHTTPRequestHandler):
+        class Post(Quiet, BaseHTTPRequestHandler):
             def do_POST(self):
-                service.told.append(
-                    json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                )
+                service.told.append(json.loads(self.body()))
                 self.send_response(status)
                 self.end_headers()
 
-            def log_message(self, *arguments):
-                del arguments
-
         self.server = HTTPServer(("127.0.0.1", 0), Post)
         self.address = f"json://user:s3cret-pass@127.0.0.1:{self.server.server_port}/x"
-
-    def __enter__(self):
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 async def test_every_service_is_notified_once_with_the_evidence():

@@ -4,12 +4,12 @@ import asyncio
 import hashlib
 import hmac
 import json
-import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.operator_http import LoopbackService, Quiet
 
 from clusterops.api.node_health import Rung
 from clusterops.core.remediation_actions import OpenTicket
@@ -151,36 +151,23 @@ async def test_a_folder_that_cannot_be_written_is_said(tmp_path):
         await FileTickets(tmp_path / "file" / "x").open(ticket_of(health(), WANTED, ()))
 
 
-class Receiver:
+class Receiver(LoopbackService):
     """A ticket system on loopback."""
 
     def __init__(self, status=201, answer=b'{"id": "CASE-7"}'):
         self.requests: list[tuple[dict[str, str], bytes]] = []
         receiver = self
 
-        class Post(BaseHTTPRequestHandler):
+        class Post(Quiet, BaseHTTPRequestHandler):
             def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = self.body()
                 receiver.requests.append((dict(self.headers), body))
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(answer)
 
-            def log_message(self, *arguments):
-                del arguments
-
         self.server = HTTPServer(("127.0.0.1", 0), Post)
         self.url = f"http://127.0.0.1:{self.server.server_port}/tickets?site=a"
-
-    def __enter__(self):
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 async def test_a_webhook_is_signed_over_time_and_body_with_its_key_against_doubles():

@@ -4,10 +4,10 @@ import base64
 import json
 import ssl
 import sys
-import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from support.operator_http import LoopbackService, Quiet
 from support.operator_smtp import certificate
 
 from clusterops.api.node_health import Rung
@@ -30,7 +30,7 @@ def tls(tmp_path_factory):
     return certificate(tmp_path_factory.mktemp("tls"))
 
 
-class Bmc:
+class Bmc(LoopbackService):
     """A machine's service on loopback."""
 
     def __init__(self, tls, pages=None, status=202):
@@ -41,7 +41,7 @@ class Bmc:
         }  # fmt: skip
         bmc = self
 
-        class Answer(BaseHTTPRequestHandler):
+        class Answer(Quiet, BaseHTTPRequestHandler):
             def do_GET(self):
                 bmc.asked.append(self.headers["Authorization"])
                 known = self.path in pages
@@ -51,13 +51,10 @@ class Bmc:
                 self.wfile.write(page if isinstance(page, bytes) else json.dumps(page).encode())
 
             def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = self.body()
                 bmc.posts.append((self.path, json.loads(body)))
                 self.send_response(status)
                 self.end_headers()
-
-            def log_message(self, *arguments):
-                del arguments
 
         class Server(HTTPServer):
             def handle_error(self, *arguments):
@@ -68,16 +65,6 @@ class Bmc:
         self.server = Server(("127.0.0.1", 0), Answer)
         self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.address = f"https://localhost:{self.server.server_port}"
-
-    def __enter__(self):
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 @pytest.fixture
